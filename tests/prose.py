@@ -18,6 +18,8 @@ from pathlib import Path
 LIST = Path(__file__).with_suffix(".txt")
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 QUOTED = re.compile(r"`[^`\n]+`")
+NAME = re.compile(r"\b(?:fn|def) \w+")
+"""The name of a function, which is read as a sentence: those of tests are."""
 TEXT = (".md", ".py", ".pyi", ".rs", ".toml", ".html", ".js", ".c", ".h", ".txt", ".sh", ".yml", ".ipynb")
 
 WIDE = re.compile(r"^(?=.{101})\s*//[/!]?+ *+(?!\|)[^`\n]*?\w (?:[^`\n]|`[^`\n]*`)*$", re.MULTILINE)
@@ -44,10 +46,13 @@ def rules(text: str) -> list[Rule]:
 
 
 def prose(path: Path) -> str:
-    """Return a file's text; of a page without its code, keeping line numbers."""
+    """Return a file's text; of a page without its code, of a program with spaces in the names of functions.
+
+    Line numbers stay the same.
+    """
     text = path.read_text("utf-8", "replace")
     if path.suffix != ".md":
-        return text
+        return NAME.sub(lambda found: found[0].replace("_", " "), text)
     return QUOTED.sub("`code`", FENCED.sub(lambda found: "\n" * found[0].count("\n"), text))
 
 

@@ -140,7 +140,7 @@ def test_help_and_notebooks_show_every_keyword(function: Callable[..., object]) 
         (lambda: quell.env("home", knobb="limit"), "did you mean `knob`"),  # type: ignore[call-arg]
         (lambda: quell.vector_env("home", num_env=3), "did you mean `num_envs`"),  # type: ignore[call-arg]
         (lambda: quell.run(rate=5e6), 'the rate "5000000" has no unit; write 5000000mbit'),  # type: ignore[arg-type]
-        (lambda: quell.compare(queue=["pfifo"]), r"queue: \['pfifo'\] is no text; .* write aqm="),  # type: ignore[arg-type]
+        (lambda: quell.compare(queue=["pfifo"]), r"queue: \['pfifo'\] is not text; .* write aqm="),  # type: ignore[arg-type]
         (lambda: quell.run(rtt=20), 'the time "20" has no unit; write 20ms'),  # type: ignore[arg-type]
         (lambda: quell.run(aqm=["codel"]), "aqm: .* write queue words"),  # type: ignore[arg-type]
         (lambda: quell.compare(aqm=["codel", 5]), "aqm: 5 is neither text nor an object"),  # type: ignore[list-item]
@@ -370,7 +370,7 @@ def test_controllers_are_compared_beside_queues() -> None:
             quell.compare(aqm=given, **LINK)  # type: ignore[arg-type]
 
 
-def test_what_a_controller_raises_comes_out() -> None:
+def test_an_exception_of_a_controller_is_raised() -> None:
     class Broken:
         period = 0.1
 

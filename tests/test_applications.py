@@ -16,24 +16,12 @@ from conftest import Quell, make_record
 from quell.experiments import responsiveness
 from quell.experiments.experiment import Job, Outcome, load, plan, run_jobs
 from quell.inputs.keys import Flow
-from quell.results import experience as felt
+from quell.results import experience
 from quell.views import table
 from quell.views.report import page, people
 
-SHORT = [
-    "--rate",
-    "20mbit",
-    "--duration",
-    "20s",
-    "--flow",
-    "call",
-    "--flow",
-    "game",
-    "--flow",
-    "video",
-    "--flow",
-    "cubic:2",
-]
+FLOWS = ["--flow", "call", "--flow", "game", "--flow", "video", "--flow", "cubic:2"]
+SHORT = ["--rate", "20mbit", "--duration", "20s", *FLOWS]
 
 
 def call(mos: float) -> dict[str, Any]:
@@ -42,16 +30,16 @@ def call(mos: float) -> dict[str, Any]:
 
 def test_a_figure_is_the_mean_over_applications_and_runs() -> None:
     runs = [make_record("a", 1, applications=[call(4.4), call(4.0)]), make_record("a", 2, applications=[call(3.0)])]
-    [figure] = felt.shown(runs)
-    estimate = felt.mean(runs, figure)
+    [figure] = experience.shown(runs)
+    estimate = experience.mean(runs, figure)
     assert estimate is not None
     assert estimate.mean == pytest.approx((4.2 + 3.0) / 2)
-    assert felt.mean([make_record("b")], figure) is None
+    assert experience.mean([make_record("b")], figure) is None
 
 
 @pytest.mark.parametrize(("mos", "verdict"), [(4.4, "good"), (4.0, "good"), (3.5, "fair"), (3.1, "fair"), (3.0, "bad")])
-def test_verdicts_have_their_bounds(mos: float, verdict: str) -> None:
-    [figure] = felt.shown([make_record("a", applications=[call(mos)])])
+def test_bounds_between_verdicts(mos: float, verdict: str) -> None:
+    [figure] = experience.shown([make_record("a", applications=[call(mos)])])
     assert figure.verdict(mos) == verdict
 
 
@@ -85,14 +73,14 @@ def test_the_report_advises_no_queue_behind_which_an_application_is_bad() -> Non
     assert "call is bad.</p>" in text
 
 
-def test_less_is_better_of_times_and_a_transfer_has_no_verdict() -> None:
-    figures = {figure.title: figure for figure in felt.FIGURES}
+def test_a_shorter_time_is_better_and_a_transfer_has_no_verdict() -> None:
+    figures = {figure.title: figure for figure in experience.FIGURES}
     assert [figures["page p50"].verdict(s) for s in (1, 5, 20)] == ["good", "fair", "bad"]
     assert figures["upload"].verdict(1.0) == ""
 
 
 def test_without_applications_there_is_no_table_and_no_card() -> None:
-    assert table.felt([make_record("a")], 80) is None
+    assert table.applications([make_record("a")], 80) is None
     scenario = load(rate="10mbit", duration="2s", seeds="1")
     assert "Application quality" not in page(run_jobs(scenario, plan(scenario, ["pfifo"])), "x")
 
@@ -134,7 +122,7 @@ def test_every_queue_has_its_column_in_the_report() -> None:
     assert text.index("Application quality") < text.index("Delay against throughput")
 
 
-def test_what_users_experience_fits_a_narrow_terminal() -> None:
+def test_the_table_of_applications_fits_a_narrow_terminal() -> None:
     applications = [
         {"kind": "video_call", "frame_delay_ms": {"p95": 50.0}, "freezes_per_minute": 0.0},
         {"kind": "page", "page_load_ms": {"p50": 2000.0}},
@@ -148,7 +136,7 @@ def test_what_users_experience_fits_a_narrow_terminal() -> None:
     for width, first, freezes in ((120, True, True), (88, False, True), (80, False, False)):
         console = Console(width=width)
         with console.capture() as captured:
-            console.print(table.felt(records, width))
+            console.print(table.applications(records, width))
         text = captured.get()
         assert max(map(len, text.splitlines())) <= width
         shown, _, hidden = text.partition("No room in")
@@ -186,17 +174,17 @@ def test_a_household_is_better_off_with_a_fair_queue() -> None:
     records = run_jobs(scenario, plan(scenario, ["pfifo limit 1000", "fq_codel"])).records
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(table.felt(records, 120))
+        console.print(table.applications(records, 120))
     assert "fq_codel" in captured.get()
-    for figure in felt.shown(records):
-        fifo, fair = (felt.mean([r], figure) for r in records)
+    for figure in experience.shown(records):
+        fifo, fair = (experience.mean([r], figure) for r in records)
         assert fifo is not None
         assert fair is not None
         if figure.kind in ("call", "game"):
             assert figure.better * (fair.mean - fifo.mean) > 0, figure
 
 
-def test_an_upload_that_goes_down_is_refused(quell: Quell) -> None:
+def test_an_upload_in_the_down_direction_is_refused(quell: Quell) -> None:
     done = quell("run", "--rate", "10mbit", "--flow", "upload@direction=down")
     assert done.returncode == 2
     assert "an upload does not go down" in done.stderr
@@ -253,7 +241,7 @@ def test_a_longer_run_begins_as_a_shorter_one() -> None:
     assert both[0] == both[1]
 
 
-def test_rpm_says_how_sure_it_is(quell: Quell, tmp_path: Path) -> None:
+def test_rpm_states_its_confidence(quell: Quell, tmp_path: Path) -> None:
     words = ["--aqm", "pfifo limit 1000", "--aqm", "learnqueue"]
     done = quell("rpm", "home", *words, "--seeds", "2", "--json", "r.json", columns=100)
     records = json.loads((tmp_path / "r.json").read_text())
@@ -265,7 +253,7 @@ def test_rpm_says_how_sure_it_is(quell: Quell, tmp_path: Path) -> None:
     assert "confidence" in done.stdout and "the last 20 s counted" in done.stdout
 
 
-def test_rpm_is_not_for_a_cell(quell: Quell) -> None:
+def test_rpm_refuses_a_cell(quell: Quell) -> None:
     done = quell("rpm", "wifi-flat")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "not for a Wi-Fi cell" in done.stderr
@@ -307,7 +295,7 @@ def test_responsiveness_is_measured_of_one_seed_in_five(quell: Quell) -> None:
     assert json.loads(quell("run", *short[:3], "--json", "-").stdout)["rpm"] == by_queue["fq_codel"][0]
 
 
-def test_what_has_no_responsiveness_has_none_by_default(quell: Quell) -> None:
+def test_runs_whose_responsiveness_cannot_be_measured_have_none_by_default(quell: Quell) -> None:
     for arguments in (["wifi-flat", "--duration", "2s"], ["--rate", "5mbit", "--flow", "call", "--duration", "3s"]):
         done = quell("run", *arguments, "--json", "-")
         assert done.returncode == 0, done.stderr
@@ -352,7 +340,7 @@ def test_an_application_that_does_not_fit_its_link_has_the_worst_result(quell: Q
     assert {key: application.get(key) for key in NARROW[kind]} == NARROW[kind]
 
 
-def test_what_never_came_to_be_is_a_red_cell(tmp_path: Path) -> None:
+def test_a_result_without_a_value_is_a_red_cell(tmp_path: Path) -> None:
     scenario = load(rate="1kbit", flows=["call", "video_call", "page"], duration="20s", seeds="1")
     outcome = run_jobs(scenario, plan(scenario, ["pfifo"]))
     cells = page(outcome, "x").split("Application quality")[1].split("</section>")[0]
@@ -360,7 +348,7 @@ def test_what_never_came_to_be_is_a_red_cell(tmp_path: Path) -> None:
         assert f'<td>{title} <small>{unit}</small></td><td class="bad">–</td>' in cells
     console = Console(width=80)
     with console.capture() as captured:
-        console.print(table.felt(outcome.records, 80))
+        console.print(table.applications(outcome.records, 80))
     assert "page p50" in captured.get()
     frame = library.run(rate="1kbit", flows=["page"], duration="20s", nested=True)
     assert frame["applications"][0].struct.field("page_load_ms").to_list() == [None]

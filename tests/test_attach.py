@@ -267,7 +267,7 @@ def _spoil(folder: Path) -> Path:
 
 
 @pytest.mark.guest
-def test_what_is_refused_or_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_or_killed_attach_leaves_nothing_behind(tmp_path: Path) -> None:
     out = in_kernel(HERE / "refused_guest.sh", more=lambda: _spoil(tmp_path))
     expect = steps(out)
     nothing = "qdisc noqueue 0: root refcnt 2"

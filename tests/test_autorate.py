@@ -136,8 +136,8 @@ def test_a_loop_collapses_in_a_loaded_direction_alone(
         ({"aqm": ["cake"]}, "--aqm: not with quell compare autorate"),
         ({"rate": "5mbit"}, "--rate: not with quell compare autorate"),
         ({"duration": "20s"}, "--duration: the bench takes more than 30s"),
-        ({"seeds": "0"}, "--seeds: '0' is no number from 1 to 100"),
-        ({"seeds": "x"}, "--seeds: 'x' is no number"),
+        ({"seeds": "0"}, "--seeds: '0' is not a number from 1 to 100"),
+        ({"seeds": "x"}, "--seeds: 'x' is not a number"),
     ],
 )
 def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, object], message: str) -> None:

@@ -41,13 +41,13 @@ CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
     "a warm-up longer than the run": ('duration = "5s"\nwarmup = "9s"\n' + GOOD, [], ["bad.toml", "warmup"]),
     "a short cut with a wrong unit": (GOOD, ["--rtt", "20parsec"], ["rtt", "20ms"]),
     "a negative duration": (GOOD, ["--duration=-3s"], ["duration", "-3s"]),
-    "a flow that is none": (GOOD, ["--flow", "cubic:x"], ["flow", "cubic:x", "from 1 to 65535"]),
+    "text that is not a flow": (GOOD, ["--flow", "cubic:x"], ["flow", "cubic:x", "from 1 to 65535"]),
     "an unknown queue to compare": (GOOD, ["--aqm", "foo"], ["--aqm", "foo", "known"]),
-    "no number of seeds": (GOOD, ["--seeds", "many"], ["seeds", "many"]),
+    "seeds that are not a number": (GOOD, ["--seeds", "many"], ["seeds", "many"]),
     "zero seeds": (GOOD, ["--seeds", "0"], ["seeds", "1 to 1000000"]),
-    "fewer seeds than none": (GOOD, ["--seeds", "-1"], ["seeds", "from 1 to 1000000"]),
+    "a negative number of seeds": (GOOD, ["--seeds", "-1"], ["seeds", "from 1 to 1000000"]),
     "a seed below zero": (GOOD, ["--seed", "-1"], ["seed", "from 0 to 9007199254740991"]),
-    "no MCS": ('[wifi]\nstations = 1\nmcs = "fast"\n', [], ["bad.toml:3", "mcs", "fast", "0 to 31"]),
+    "an unknown MCS": ('[wifi]\nstations = 1\nmcs = "fast"\n', [], ["bad.toml:3", "mcs", "fast", "0 to 31"]),
     "a long name of a flow": (
         GOOD + '[[flow]]\nname = "' + "x" * 900_000 + '"\n',
         [],
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
     "a long unknown word": (GOOD + 'queue = "' + "x" * 800_000 + '"\n', [], ["bad.toml:3", "unknown queue", "x…x"]),
     "a long unknown key": (GOOD + "x" * 800_000 + " = 1\n", [], ["bad.toml:3", "unknown key", "x…x"]),
     "a long value": (GOOD + 'delay = "' + "x " * 400_000 + '"\n', [], ["bad.toml:3", "delay", "x …", "not a time"]),
-    "no number of jobs": (GOOD, ["--jobs", "x"], ["--jobs"]),
+    "jobs that are not a number": (GOOD, ["--jobs", "x"], ["--jobs"]),
     "an unknown option": (GOOD, ["--sedes", "3"], ["--sedes", "--seeds"]),
     "JSON into a missing folder": (
         GOOD,
@@ -144,7 +144,7 @@ def test_a_word_with_control_characters_does_not_reach_the_terminal_raw(quell: Q
     assert done.stderr.count("\n") == 1
 
 
-def test_an_argument_that_is_no_text_is_bad_input(quell: Quell) -> None:
+def test_an_argument_that_is_not_text_is_bad_input(quell: Quell) -> None:
     for arguments in (["run", "caf\udcc3.toml"], ["run", "--aqm", "\udcff"], ["run", "--rate", "\udcff"]):
         done = quell(*arguments)
         assert done.returncode == 2
@@ -152,7 +152,7 @@ def test_an_argument_that_is_no_text_is_bad_input(quell: Quell) -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_written_in_the_end_says_so_without_a_traceback(quell: Quell, tmp_path: Path) -> None:
+def test_a_write_that_fails_at_the_end_is_reported_without_a_traceback(quell: Quell, tmp_path: Path) -> None:
     done = quell("compare", "--duration", "6s", "--seeds", "1", "--aqm", "pfifo", "--json", "/dev/full")
     assert done.returncode in (1, 2)
     assert "/dev/full" in done.stderr
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_written_in_the_end_says_so_without_a_traceback(qu
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the streams")
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
-def test_a_closed_standard_stream_costs_nothing_but_its_lines(tmp_path: Path, closed: str) -> None:
+def test_with_a_closed_standard_stream_only_its_output_is_missing(tmp_path: Path, closed: str) -> None:
     words = f'exec "$0" compare --duration 6s --seeds 1 --aqm pfifo --json out.json --html out.html {closed}'
     done = subprocess.run(["sh", "-c", words, QUELL], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
@@ -171,20 +171,8 @@ def test_a_closed_standard_stream_costs_nothing_but_its_lines(tmp_path: Path, cl
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "99999999", "9" * 5000])
 def test_a_bad_number_of_threads_in_the_environment_is_ignored(tmp_path: Path, number: str) -> None:
-    words = [
-        str(QUELL),
-        "compare",
-        "--rate",
-        "1mbit",
-        "--duration",
-        "1s",
-        "--aqm",
-        "pfifo",
-        "--seeds",
-        "1",
-        "--csv",
-        "x.csv",
-    ]
+    short = ["--rate", "1mbit", "--duration", "1s", "--aqm", "pfifo", "--seeds", "1"]
+    words = [str(QUELL), "compare", *short, "--csv", "x.csv"]
     # As many threads as requested would take minutes, and more address space for stacks than this limit.
     limit = 'ulimit -v 16000000; exec "$@"'
     bad = os.environ | {"RAYON_NUM_THREADS": number, "POLARS_MAX_THREADS": number}

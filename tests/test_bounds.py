@@ -38,10 +38,10 @@ READERS = [
         *((arguments, "huge", "it is longer than ") for arguments in READERS),
         (READERS[0], "pipe", "nothing came from this pipe for 10 s"),
         (["run", "home", "--aqm", "hush model pipe"], "pipe", "it is a pipe; name a plain file"),
-        (["tune", "pipe.pcap"], "pipe.pcap", "is no regular file"),
+        (["tune", "pipe.pcap"], "pipe.pcap", "is not a regular file"),
     ],
 )
-def test_what_has_no_end_is_refused_in_a_line(tmp_path: Path, arguments: list[str], file: str, why: str) -> None:
+def test_an_endless_input_is_refused_in_a_line(tmp_path: Path, arguments: list[str], file: str, why: str) -> None:
     with (tmp_path / "huge").open("wb") as huge:
         huge.truncate(3 * GIB)
     for name in ("pipe", "pipe.pcap"):

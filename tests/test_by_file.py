@@ -138,7 +138,7 @@ def test_an_interrupted_test_runs_again_even_if_another_failed(checkout: Path) -
                 assert False
 
             def test_stops():
-                # Files that git ignores are no inputs.
+                # Files that git ignores are not inputs.
                 with (Path(__file__).parent.parent / "target/runs").open("a") as file:
                     file.write("run\\n")
                 pytest.exit("stopped", returncode=1)

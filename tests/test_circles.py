@@ -37,7 +37,7 @@ def test_a_planted_circle_is_named_with_file_and_line(tmp_path: Path, module: st
     assert f"{planted}:{text[:end].count(chr(10)) + 2}: units uses " in after.stdout
 
 
-def test_paths_in_tests_comments_and_strings_are_no_uses(tmp_path: Path) -> None:
+def test_paths_in_tests_comments_and_strings_are_not_uses(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "crates/quell-link/src", tmp_path / "crates/quell-link/src")
     planted = tmp_path / "crates/quell-link/src/units.rs"
     with planted.open("a") as file:

@@ -392,7 +392,7 @@ def test_lines_set_a_probability_for_a_time(line: Line) -> None:
 
 
 @pytest.mark.real_time
-def test_a_default_discipline_and_mq_are_no_hindrance(line: Line) -> None:
+def test_a_default_discipline_and_mq_are_not_a_hindrance(line: Line) -> None:
     assert line.run("ip", "link", "add", "m0", "numtxqueues", "4", "type", "veth", "peer", "name", "m1").returncode == 0
     for made in ("true", "tc qdisc add dev m0 root handle 1: mq"):
         assert line.run("sh", "-ec", f"ip link set m0 up; ip link set m1 up; {made}").returncode == 0

@@ -68,7 +68,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def opened(browser: Any, address: str, width: int) -> Page:
     page = Page(browser, Path(), address)
     browser.get("about:blank")
-    page.errors()  # of an earlier page, whose server is gone
+    page.errors()  # discards those of an earlier page, whose server has ended
     page.open(width)
     return page
 
@@ -117,7 +117,7 @@ def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, wid
 
 
 @pytest.mark.real_time
-def test_a_page_that_is_opened_late_shows_what_was_before(browser: Any, dashboard: str) -> None:
+def test_a_page_that_is_opened_late_shows_earlier_samples(browser: Any, dashboard: str) -> None:
     deadline = time.monotonic() + 20
     while not (known := recorded(dashboard)) or known[0]["age_s"] < 6:
         assert time.monotonic() < deadline, known
@@ -149,7 +149,7 @@ def test_it_pauses_and_resumes(browser: Any, dashboard: str) -> None:
 
 
 @pytest.mark.real_time
-def test_what_it_exports_is_shown_as_a_report(browser: Any, dashboard: str, tmp_path: Path, quell: Quell) -> None:
+def test_exported_records_are_shown_as_a_report(browser: Any, dashboard: str, tmp_path: Path, quell: Quell) -> None:
     page = opened(browser, dashboard, 1280)
     until(page, "queues.get('down pie')?.samples.length > 6")
     (tmp_path / "seen.json").write_text(json.dumps(page.js("return records()")))
@@ -163,7 +163,7 @@ def test_what_it_exports_is_shown_as_a_report(browser: Any, dashboard: str, tmp_
 
 
 def _state() -> dict[str, Any]:
-    """The state from `quell watch` of a queue with gauges of its own and of one without."""
+    """Return the state from `quell watch` of a queue with gauges of its own and of one without."""
     common = {
         "capacity_mbps": 8, "throughput_mbps": 7.9, "sojourn_ms": 5.0, "backlog_packets": 3, "backlog_bytes": 4500,
         "packets": int(time.monotonic() * 1000), "bytes": 0, "drops": 4, "marks": 2, "lost": 0, "limit_packets": 0,
@@ -171,11 +171,11 @@ def _state() -> dict[str, Any]:
         "now_s": time.monotonic(),
     }  # fmt: skip
     law = {"target, ms": 4.2, "wait, ms": 1.6, "hold, ms": 302.0, "R, ms": 20.1, "idle, %": 0.1, "active flows": 2}
-    looks = [
+    queues = [
         common | {"name": "eth0 9e00:", "queue": "quell_hush", "trusted": True, "gauges": law},
         common | {"name": "eth1 7:", "queue": "fq_codel"},
     ]
-    return {"title": "the kernel's queues", "bounds_ns": [1e6], "queues": looks, "hidden": 0}
+    return {"title": "the kernel's queues", "bounds_ns": [1e6], "queues": queues, "hidden": 0}
 
 
 @pytest.mark.real_time

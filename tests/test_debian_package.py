@@ -91,7 +91,7 @@ def test_a_script_calls_what_policy_has_for_it(tmp_path: Path, call: tuple[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("contact", ["", "Jane O'Neill <jane@host.example>"], ids=["no-contact", "contact"])
-def test_lintian_has_no_error_but_for_the_contact_that_is_not_given(tmp_path: Path, contact: str) -> None:
+def test_the_only_error_of_lintian_is_the_missing_contact(tmp_path: Path, contact: str) -> None:
     if shutil.which("lintian") is None:
         pytest.skip("lintian is missing: apt-get install lintian")
     tree = tmp_path / "tree"

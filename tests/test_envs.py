@@ -298,7 +298,7 @@ def test_a_reward_of_ones_own_sees_every_reading() -> None:
     pytest.fail("no episode ended")
 
 
-def test_what_a_vector_returned_stays_as_it_was() -> None:
+def test_arrays_that_a_vector_returned_do_not_change() -> None:
     vector = quell.vector_env("rl-aqm", 3, steps=(0.0, 0.01))
     seen, _ = vector.reset(seed=1)
     vector.step(np.ones(3))
@@ -548,7 +548,7 @@ def test_a_pickled_environment_comes_back_as_it_was_made() -> None:
 
 
 @pytest.mark.parametrize("action", [2.5, math.nan, "1", None])
-def test_what_is_no_index_is_no_action(action: Any) -> None:
+def test_an_action_must_be_an_index(action: Any) -> None:
     env = small()
     env.reset(seed=1)
     with pytest.raises(TypeError, match="an action is an index"):

@@ -239,13 +239,13 @@ def test_queues_and_controllers_in_python_are_evaluated_too() -> None:
     ("aqm", "message"),
     [
         (("codel",), "has 1 parts"),
-        (("fifo", object()), "is no controller"),
+        (("fifo", object()), "is not a controller"),
         ((Short, Steady), "is written in Python and has no knobs"),
         (["codel", 7], "7"),
         ([Short, Short()], "two queues are called Short"),
     ],
 )
-def test_what_is_no_queue_is_refused(aqm: Any, message: str) -> None:
+def test_an_invalid_queue_is_refused(aqm: Any, message: str) -> None:
     with pytest.raises(quell.InputError, match=re.escape(message)):
         quell.evaluate(aqm, sections="12")
 
@@ -393,10 +393,10 @@ def test_a_run_whose_line_is_cut_off_is_run_again(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda text: text.replace('"flows"', '"flown"', 1), "line 2: is no finished run"),
-        (lambda text: text.replace(" [", " {", 1), "line 2: is no finished run"),
-        (lambda text: text.replace(" [", 100_000 * "[", 1), "line 2: is no finished run"),
-        (lambda text: re.sub(r'("goodput_mbps":\d)', r"\g<1>9", text, count=1), "line 2: is no finished run"),
+        (lambda text: text.replace('"flows"', '"flown"', 1), "line 2: is not a finished run"),
+        (lambda text: text.replace(" [", " {", 1), "line 2: is not a finished run"),
+        (lambda text: text.replace(" [", 100_000 * "[", 1), "line 2: is not a finished run"),
+        (lambda text: re.sub(r'("goodput_mbps":\d)', r"\g<1>9", text, count=1), "line 2: is not a finished run"),
         (
             lambda text: text.replace('{"quell evaluate": 2', '{"quell evaluate": 1', 1),
             "is of another version of quell",
@@ -446,19 +446,19 @@ def forge(state: Path, change: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda kept: kept.update(goodput_mbps="9"), "line 2: is no finished run"),
-        (lambda kept: kept.update(goodput_mbps=True), "line 2: is no finished run"),
-        (lambda kept: kept.update(loss_rate=math.nan), "line 2: is no finished run"),
-        (lambda kept: kept.update(loss_gap_ms=math.inf), "line 2: is no finished run"),
-        (lambda kept: kept.update(measured_s=-1.0), "line 2: is no finished run"),
-        (lambda kept: kept.update(packets=10**400), "line 2: is no finished run"),
-        (lambda kept: kept.update(cpu_s=[0.1]), "line 2: is no finished run"),
-        (lambda kept: kept.pop("jain"), "line 2: is no finished run"),
-        (lambda kept: kept["sojourn_ms"].pop("p95"), "line 2: is no finished run"),
-        (lambda kept: kept.update(flows={}), "line 2: is no finished run"),
-        (lambda kept: kept["flows"][0].update(base_rtt_ms=None), "line 2: is no finished run"),
-        (lambda kept: kept["ellipse"].pop(), "line 2: is no finished run"),
-        (lambda kept: kept["plot"].update(delay=["x"]), "line 2: is no finished run"),
+        (lambda kept: kept.update(goodput_mbps="9"), "line 2: is not a finished run"),
+        (lambda kept: kept.update(goodput_mbps=True), "line 2: is not a finished run"),
+        (lambda kept: kept.update(loss_rate=math.nan), "line 2: is not a finished run"),
+        (lambda kept: kept.update(loss_gap_ms=math.inf), "line 2: is not a finished run"),
+        (lambda kept: kept.update(measured_s=-1.0), "line 2: is not a finished run"),
+        (lambda kept: kept.update(packets=10**400), "line 2: is not a finished run"),
+        (lambda kept: kept.update(cpu_s=[0.1]), "line 2: is not a finished run"),
+        (lambda kept: kept.pop("jain"), "line 2: is not a finished run"),
+        (lambda kept: kept["sojourn_ms"].pop("p95"), "line 2: is not a finished run"),
+        (lambda kept: kept.update(flows={}), "line 2: is not a finished run"),
+        (lambda kept: kept["flows"][0].update(base_rtt_ms=None), "line 2: is not a finished run"),
+        (lambda kept: kept["ellipse"].pop(), "line 2: is not a finished run"),
+        (lambda kept: kept["plot"].update(delay=["x"]), "line 2: is not a finished run"),
         # Values that are valid in runs of another scenario.
         (lambda kept: kept["flows"].pop(), "has runs that are not of these scenarios"),
         (lambda kept: kept["plot"].update(flows=[["\ud800", 1.0]]), "has runs that are not of these scenarios"),

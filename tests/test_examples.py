@@ -11,7 +11,7 @@ from conftest import ROOT
 from quell import _core
 
 
-def test_a_controller_of_ones_own() -> None:
+def test_a_users_own_controller() -> None:
     done = subprocess.run([sys.executable, "examples/aimd.py"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "fifo with AIMD" in done.stdout

@@ -67,6 +67,6 @@ def test_the_disciplines_of_this_checkout_are_apart() -> None:
     assert not kinds.of["pfifo"]
 
 
-def test_files_of_tests_alone_are_no_part_of_the_module() -> None:
+def test_files_of_tests_alone_are_not_part_of_the_module() -> None:
     assert is_test("crates/a/src/b/tests.rs") and is_test("crates/a/src/team_tests.rs")
     assert not is_test("crates/a/src/tests_of.rs")

@@ -122,7 +122,7 @@ def hostile(good: bytes) -> dict[str, tuple[bytes, str]]:
         "truncated": (good[: len(good) // 2], "copy or download it again"),
         "empty": (b"", "copy or download it again"),
         "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [78, 1]}}, body), "q: F64 [78, 1] where"),
-        "no number": (joined(header, nan), "is no number; make a new one with quell train learnqueue"),
+        "no number": (joined(header, nan), "is not a number; make a new one with quell train learnqueue"),
         "wrong version": (joined(card(format=9), body), "format 9 is not known; this quell"),
         "another kind": (joined(card(kind="x"), body), "not a LearnQueue table; make a new one"),
         "out of range": (joined(card(params=params | {"epsilon": 7}), body), "epsilon and gamma must be 0 to 1"),
@@ -190,7 +190,7 @@ def test_ctrl_c_keeps_what_was_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"# a README\n", b"[link]\nrate = '3mbit'\n", bytes(range(256))])
-def test_what_is_no_model_and_no_records_is_told_so(quell: Quell, tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_neither_a_model_nor_records_is_refused(quell: Quell, tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "other"
     file.write_bytes(data)
     done = quell("show", str(file))

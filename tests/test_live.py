@@ -376,7 +376,7 @@ def test_a_state_file_that_is_none_is_named_and_left(net: Net) -> None:
     path.write_text(text[:20])
     done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
     assert done.returncode == 2
-    assert f"{path}: is no state file" in done.stderr
+    assert f"{path}: is not a state file" in done.stderr
     path.unlink()
     path.mkdir()
     done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")

@@ -66,7 +66,7 @@ def denied_addresses() -> Iterator[Path]:
 
 
 @pytest.mark.real_time
-def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflectors_are_no_collapse(
+def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflectors_are_not_a_collapse(
     net: Modem, tmp_path: Path
 ) -> None:
     socket = tmp_path / "status"
@@ -274,7 +274,7 @@ def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> N
             "--autorate: needs hosts behind the line that answer echo requests for this loop; name some",
         ),
         ("--reflector 192.0.2.1 --rate 5mbit", "--reflector: is for --autorate"),
-        ("--autorate --reflector nope", '--reflector: "nope" is no address'),
+        ("--autorate --reflector nope", '--reflector: "nope" is not an address'),
         ("--autorate --reflector 224.0.0.1", "is not the address of one host"),
         ("--autorate --reflector 192.0.2.1 --dry-run", "--autorate: shapes nothing in a dry run"),
         ("--autorate --reflector 192.0.2.1 --aqm fq_codel", "--aqm: fq_codel sets no rate; write pace"),

@@ -842,7 +842,7 @@ def test_metrics_come_beside_idle_connections_and_only_to_this_machines_names(ne
 
 
 @pytest.mark.real_time
-def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_ending(
+def test_a_configuration_that_is_not_a_file_keeps_it_neither_from_running_nor_from_ending(
     net: Net, tmp_path: Path
 ) -> None:
     config = tmp_path / "live.toml"
@@ -851,7 +851,7 @@ def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_
     config.unlink()
     os.mkfifo(config)
     command.send_signal(signal.SIGHUP)
-    hears(command, "is no regular file")
+    hears(command, "is not a regular file")
     with Lateness() as late:
         began = time.monotonic()
         status, errors = stop(command)
@@ -896,7 +896,7 @@ def test_a_name_that_iptables_takes_for_many_and_a_socket_without_a_name_are_ref
     assert "--dev r+: iptables takes a + at the end" in done.stderr
     done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--status", "", *words)
     assert done.returncode == 2
-    assert "--status '': is no path" in done.stderr
+    assert "--status '': is not a path" in done.stderr
     assert not net.rules()
 
 

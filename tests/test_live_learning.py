@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_used_is_named_and_packets_pass(net: Learning) -
 
 
 @pytest.mark.real_time
-def test_what_is_no_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
+def test_an_invalid_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
     command = net.learning()
     hears(command, "rb: what leaves")
     assert stop(command)[0] == 0
@@ -191,7 +191,7 @@ def test_what_is_no_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
 
     makers: dict[str, Callable[[], object]] = {
         "is a link": lambda: file.symlink_to(other),
-        "is no regular file": lambda: os.mkfifo(file),
+        "is not a regular file": lambda: os.mkfifo(file),
         "Is a directory": file.mkdir,
         "is too large": lambda: file.write_bytes(bytes(17 << 20)),
         "other users can write to it": open_to_all,

@@ -106,6 +106,6 @@ def test_without_a_terminal_it_says_so_before_anything_is_touched(net: Net) -> N
     for program in ((QUELL, "live"), (QUELL_LIVE,)):
         done = net.run(net.r, *program, "--dev", "rb", "--rate", "9mbit", "--view")
         assert done.returncode == 2
-        assert done.stderr.startswith("quell: --view: standard error is no terminal; leave it out")
+        assert done.stderr.startswith("quell: --view: standard error is not a terminal; leave it out")
         assert done.stderr.count("\n") == 1
     assert not net.rules()

@@ -97,7 +97,7 @@ def test_a_read_only_file_is_not_replaced_and_a_private_one_stays_private(capsys
 
 
 @pytest.mark.skipif(os.name == "nt", reason="names are text there")
-def test_a_page_is_written_to_a_file_whose_name_is_no_text() -> None:
+def test_a_page_is_written_to_a_file_whose_name_is_not_text() -> None:
     name = os.fsdecode(b"page\xff.html")
     done = subprocess.run([QUELL, "run", "mine.toml", "--html", name], capture_output=True)
     assert done.returncode == 0, done.stderr

@@ -389,7 +389,7 @@ def test_a_firewall_that_is_reloaded_meanwhile_opens_nothing(tmp_path: Path, the
 
 
 @pytest.mark.real_time
-def test_another_interface_with_a_killed_shells_index_is_no_shell(tmp_path: Path) -> None:
+def test_another_interface_with_a_killed_shells_index_is_not_a_shell(tmp_path: Path) -> None:
     """An interface that comes from another namespace keeps its index, like those of containers."""
     script = """
 begin never
@@ -431,7 +431,7 @@ rules
 @pytest.mark.parametrize(("edit", "forwards"), [("", "0"), ("s/: [0-9]*}/: 1}/", "1"), ("s/, .boot.*}/}/", "0")],
                          ids=["this", "another", "not known"])  # fmt: skip
 def test_what_a_shell_of_another_start_of_the_system_left_is_void(tmp_path: Path, edit: str, forwards: str) -> None:
-    """If `/run` is no tmpfs, the file survives a boot, but the shell did not set ip_forward to 1 in this one."""
+    """If `/run` is not a tmpfs, the file survives a boot, but the shell did not set ip_forward to 1 in this one."""
     script = f"""
 begin never
 within complete
@@ -575,5 +575,5 @@ quell true 2>&1 || echo $?
 rules
 """
     refused, status, rules = said(tmp_path, script).splitlines()
-    assert "is no state file of quell shell --nat" in refused and "delete it" in refused
+    assert "is not a state file of quell shell --nat" in refused and "delete it" in refused
     assert (status, rules) == ("2", "0")

@@ -51,7 +51,7 @@ def committed(folder: Path, source: str, output: dict[str, Any]) -> Path:
 
 
 @pytest.mark.slow
-def test_what_prints_something_else_is_stale(tmp_path: Path) -> None:
+def test_output_that_differs_is_stale(tmp_path: Path) -> None:
     committed(tmp_path, "print(2 + 2)", {"output_type": "stream", "name": "stdout", "text": "5\n"})
     done = run([sys.executable, "tools/notebooks.py", "--check"], tmp_path, timeout=300)
     assert done.returncode == 1 and "have changed in wrong.ipynb" in done.stderr

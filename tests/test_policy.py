@@ -171,7 +171,7 @@ def test_shapes_follow_the_inputs(tmp_path: Path) -> None:
             policy(wrong)
 
 
-def test_integer_weights_stay_near(tmp_path: Path) -> None:
+def test_integer_weights_give_nearly_the_same_outputs(tmp_path: Path) -> None:
     path = make(tmp_path / "p.safetensors", 2, [60, 256, 256, 256], ["leaky_relu"] * 3, {"limit": ("linear", 1)})
     exact, rounded = Policy.load(path), Policy.load(path, integers=True)
     raw = inputs(exact)
@@ -179,7 +179,7 @@ def test_integer_weights_stay_near(tmp_path: Path) -> None:
     assert 0 < difference < 2e-3 * np.ptp(exact(raw))
 
 
-def test_files_that_are_no_policies_are_told_in_one_line(tmp_path: Path) -> None:
+def test_files_that_are_not_policies_are_reported_in_one_line(tmp_path: Path) -> None:
     whole = make(tmp_path / "whole.safetensors", 1, [3, 8], ["relu"], {"a": ("linear", 2)})
     part = tmp_path / "part.safetensors"
     part.write_bytes(whole.read_bytes()[:-4])
@@ -190,7 +190,7 @@ def test_files_that_are_no_policies_are_told_in_one_line(tmp_path: Path) -> None
         assert "\n" not in str(caught.value)
 
 
-def test_the_export_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_export_names_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy.load(make(tmp_path / "p.safetensors", 1, [3, 8], ["relu"], {"a": ("linear", 2)}))
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(quell.InputError, match=re.escape(install("onnx"))):
@@ -267,7 +267,7 @@ def test_a_card_takes_over_what_gymnasiums_normaliser_has_learned() -> None:
 
 
 @pytest.mark.torch
-def test_a_module_that_is_no_perceptron_is_refused() -> None:
+def test_a_module_that_is_not_a_perceptron_is_refused() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     nn = torch.nn
     linear = nn.Linear(2, 2)

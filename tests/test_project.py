@@ -63,7 +63,7 @@ def test_one_command_changes_every_version(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["0.2"], ["v0.2.0"], [], ["0.2.0", "yesterday"]])
-def test_what_is_no_version_changes_nothing(copy: Path, words: list[str]) -> None:
+def test_an_invalid_version_changes_nothing(copy: Path, words: list[str]) -> None:
     before = {name: (copy / name).read_bytes() for name in VERSIONED}
     done = _tool(copy, "version", *words)
     assert done.returncode == 1 and done.stderr.startswith("version: ") and done.stderr.count("\n") == 1

@@ -80,7 +80,7 @@ def series(said: Said) -> set[str]:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("name", ["live", "watch"])
-def test_who_asks_for_openmetrics_gets_what_its_parser_accepts(scraped: dict[str, Said], name: str) -> None:
+def test_a_client_that_requests_openmetrics_gets_what_its_parser_accepts(scraped: dict[str, Said], name: str) -> None:
     new, old = scraped[f"{name} open"], scraped[f"{name} plain"]
     assert new.kind == f"{OPEN}; version=1.0.0; charset=utf-8"
     assert old.kind == "text/plain; version=0.0.4; charset=utf-8"

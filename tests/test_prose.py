@@ -31,7 +31,7 @@ def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run([sys.executable, "tests/prose.py", *words], folder)
 
 
-def test_code_and_exceptions_are_no_hits(repository: Path) -> None:
+def test_code_and_exceptions_are_not_hits(repository: Path) -> None:
     done = check(repository)
     assert done.returncode == 0, done.stdout
 
@@ -60,3 +60,9 @@ def test_a_wide_comment_of_rust_fails_but_not_a_table_or_code(repository: Path) 
     assert check(repository).returncode == 0
     (repository / "code.rs").write_text(f"fn f() {{\n    // A {wide}\n}}\n")
     assert check(repository).stdout.startswith("code.rs:2: '// A packet")
+
+
+def test_names_of_functions_are_read_as_sentences(repository: Path) -> None:
+    (repository / "test_it.py").write_text("def test_nobody_waits() -> None: ...\n\n\nnobody_else = 1\n")
+    done = check(repository)
+    assert (done.returncode, done.stdout) == (1, "test_it.py:1: 'nobody': name who\n")

@@ -73,7 +73,7 @@ def test_a_fifo_in_python_is_quells_own_to_the_last_bit(more: dict[str, Any]) ->
     assert measured(own) == measured(python)
 
 
-def test_it_stands_beside_quells_own_on_any_number_of_cores() -> None:
+def test_it_is_compared_with_quells_own_on_any_number_of_cores() -> None:
     class Noisy(Fifo):
         name = "noisy fifo"
 
@@ -95,7 +95,7 @@ def test_it_stands_beside_quells_own_on_any_number_of_cores() -> None:
     assert one[2]["loss_rate"] == pytest.approx(0.01, abs=0.005)
 
 
-def test_its_row_stands_in_tables_reports_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_row_is_in_tables_reports_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records, page = tmp_path / "runs.json", tmp_path / "page.html"
     frame = quell.compare(aqm=[Fifo(), "codel"], seeds=2, series=0.5, **LINK)
     assert quell.summary(frame)["queue"].to_list() == ["Fifo", "codel"]
@@ -346,7 +346,7 @@ _shared = deque[Packet]()
     ],
 )
 @pytest.mark.parametrize("source", ["home", "wifi-house"])
-def test_what_a_queue_does_wrong_is_said(queue: Any, said: str, source: str) -> None:
+def test_an_error_of_a_queue_is_reported(queue: Any, said: str, source: str) -> None:
     more = LINK if source == "home" else {"duration": "4s"}
     with pytest.raises(quell.InputError, match=said) as caught:
         quell.run(source, aqm=queue, **more)
@@ -383,7 +383,7 @@ class FewArguments(Fifo):
         (FewArguments, TypeError, "takes 2 positional arguments but 3 were given", "run_each"),
     ],
 )
-def test_what_a_queue_raises_comes_out_with_its_traceback(
+def test_an_exception_of_a_queue_is_raised_with_its_traceback(
     queue: Any, error: type[Exception], said: str, where: str
 ) -> None:
     with pytest.raises(error, match=said) as caught:
@@ -427,7 +427,7 @@ def nothing(self: object, packet: Packet, now: float) -> None: ...
         ([Fifo(), None], "None is neither text nor an object"),
     ],
 )
-def test_what_is_no_queue_is_refused_before_the_run(aqm: Any, said: str) -> None:
+def test_an_invalid_queue_is_refused_before_the_run(aqm: Any, said: str) -> None:
     with pytest.raises(quell.InputError, match=said) as caught:
         quell.compare(aqm=aqm, **LINK)
     assert "\n" not in str(caught.value)
@@ -504,7 +504,7 @@ def test_control_c_ends_it_and_keeps_what_is_done() -> None:
         ("[{", "runs.json: no result records: EOF while parsing"),
     ],
 )
-def test_what_are_no_records_is_refused(text: str, said: str, tmp_path: Path, quell: Quell) -> None:
+def test_a_file_without_records_is_refused(text: str, said: str, tmp_path: Path, quell: Quell) -> None:
     (tmp_path / "runs.json").write_text(text)
     done = quell("show", "runs.json")
     assert (done.returncode, done.stdout) == (2, "")

@@ -32,7 +32,7 @@ needs_root = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run
 
 @pytest.mark.real_time
 @needs_root
-def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path: Path) -> None:
+def test_rows_of_real_tcp_are_beside_the_simulated_ones(quell: Quell, tmp_path: Path) -> None:
     done = quell(
         "compare", scenario(tmp_path), "--real", "--aqm", "pfifo limit 50", "--aqm", "fq_codel", "--json", "runs.json",
         "--html", "report.html", "--parquet", "runs.parquet", "--csv", "runs.csv",

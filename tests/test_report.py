@@ -50,7 +50,7 @@ def test_the_page_ends_with_what_to_cite() -> None:
     assert foot.endswith("(CITATION.cff); codel: RFC 8289, Linux sch_codel; pie: RFC 8033, Linux sch_pie.")
 
 
-def test_knobs_that_stand_still_are_left_out(outcome: Outcome) -> None:
+def test_knobs_that_do_not_move_are_left_out(outcome: Outcome) -> None:
     series = {q["name"]: q["series"] for q in data(page(outcome, "x"))["queues"]}  # type: ignore[attr-defined]
     assert series["learnqueue"]["limit"] is not None
     assert series["pie"]["probability"] is not None
@@ -148,11 +148,11 @@ def test_a_flow_shows_its_rtt_beyond_the_paths_own(outcome: Outcome) -> None:
         assert second is None
 
 
-def test_cell_shows_who_had_the_air() -> None:
+def test_airtime_of_a_cells_queues_is_shown() -> None:
     scenario = load("wifi-flat", duration="8s", seeds="2")
     found = run_jobs(scenario, plan(scenario, ["fq_codel", "pfifo limit 200"]))
     text = page(found, "x")
-    air = text.split("Who had the air")[1].split("</section>")[0]
+    air = text.split("<h2>Airtime</h2>")[1].split("</section>")[0]
     assert air.count("<details") == 2
     queues = found.records[0]["wifi"]["queues"]
     for queue in queues:
@@ -161,8 +161,8 @@ def test_cell_shows_who_had_the_air() -> None:
     assert f'data-v="{sum(runs) / len(runs) * 100:.9g}"' in air
 
 
-def test_link_has_no_part_on_the_air(outcome: Outcome) -> None:
-    assert "Who had the air" not in page(outcome, "x")
+def test_a_link_has_no_section_on_airtime(outcome: Outcome) -> None:
+    assert "<h2>Airtime</h2>" not in page(outcome, "x")
 
 
 HOUSEHOLD = """

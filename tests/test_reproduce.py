@@ -140,7 +140,7 @@ def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(
     assert row["F6.nic0.delay"] < row["F7.nic0.delay"]
 
 
-def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
+def test_learnqueue_is_below_the_three_others_wherever_its_paper_says_so(
     quick: dict[str, tuple[list[dict[str, Any]], Path]],
 ) -> None:
     row = {r["id"]: r["measured"] for r in quick["learnqueue"][0]}

@@ -206,7 +206,7 @@ def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> Non
         (["--delay", "5ms"], "there is no link; give --rate"),
         (["--trace", "no.trace"], "--trace: cannot read the trace no.trace"),
         (["--scenario", "home", "--delay", "5ms"], "--delay: not with --scenario"),
-        (["--rate", "5mbit", "--mtu", "20"], "--mtu: 20 bytes are no packet size; write 68 to 65535"),
+        (["--rate", "5mbit", "--mtu", "20"], "--mtu: 20 bytes are not a packet size; write 68 to 65535"),
         (["--rate", "5mbit", "--server", "'"], "--server: No closing quotation"),
     ],
 )

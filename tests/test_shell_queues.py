@@ -126,7 +126,7 @@ def test_a_command_that_can_no_longer_be_executed_takes_no_earlier_run_along(que
     assert [r["queue"] for r in json.loads((tmp_path / "run.json").read_text())] == ["pfifo", "pfifo"]
 
 
-def test_names_in_records_are_no_markup() -> None:
+def test_names_in_records_are_not_markup() -> None:
     flow = {
         "kind": "tcp", "cc": "[/cc]", "goodput_mbps": 1.0, "rtt_ms": {"mean": 2.0}, "base_rtt_ms": 1.0,
         "retransmits": 0,
@@ -270,7 +270,7 @@ def test_every_metric_can_be_read_from_a_record() -> None:
         assert Limit.parse(f"{name}>={value}").exceeded(run) is not None, name
 
 
-def test_runs_of_one_name_are_told_apart() -> None:
+def test_runs_of_one_name_are_distinguished() -> None:
     both = [record("down", "pfifo"), record("up", "pfifo")] * 2 + [record("down", "pfifo"), record("up", "pie")]
     assert are_commands(both)
     assert [run.name for run in runs(both)] == ["pfifo #1", "pfifo #2", "pfifo, up pie"]

@@ -112,10 +112,10 @@ def test_spoilt_samples_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_a_pipe_is_no_file_of_samples(quell: Quell, tmp_path: Path, suffix: str) -> None:
+def test_a_pipe_is_not_a_file_of_samples(quell: Quell, tmp_path: Path, suffix: str) -> None:
     os.mkfifo(tmp_path / f"pipe.{suffix}")
     done = quell("show", f"pipe.{suffix}")
-    assert (done.returncode, done.stderr) == (2, f"quell: pipe.{suffix}: is no regular file\n")
+    assert (done.returncode, done.stderr) == (2, f"quell: pipe.{suffix}: is not a regular file\n")
 
 
 def _repeated(frame: pl.DataFrame, times: int) -> pl.DataFrame:

@@ -421,7 +421,7 @@ def test_a_dry_run_needs_no_rights_and_changes_nothing(line: Line) -> None:
         (["nope", "30", "--with", "limit"], "nope: there is no such interface; there are "),
         (["lo", "30", "--with", "limit"], "lo: no queue discipline at root; there are: none"),
         (["v0", "7:", "30", "--with", "limit"], "v0: no queue discipline at 7:; there are: htb 1: at root, pfifo 10:"),
-        (["v0", "0:", "30", "--with", "limit"], '"0:" is no place of a queue; write root, '),
+        (["v0", "0:", "30", "--with", "limit"], '"0:" is not a place of a queue; write root, '),
         (["v0", "30", "--with", "limit"], "v0 htb 1: at root: cannot be steered: its classes have the rates, "),
         (["v0", "1:10", "5ms", "--with", "target"], "v0 pfifo 10: at 1:10: has no target; give --with limit"),
         (["v0", "1:10", "rlaqm", "--with", "limit"], "rlaqm: sets a drop probability, for which no discipline has an"),

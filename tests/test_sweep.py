@@ -40,14 +40,14 @@ def test_a_point_is_the_run_that_its_scenario_gives() -> None:
 @pytest.mark.parametrize(
     ("over", "told"),
     [
-        ({"link.rate": "5mbit"}, "is no list of values"),
-        ({"link.rate": []}, "is no list of values"),
+        ({"link.rate": "5mbit"}, "is not a list of values"),
+        ({"link.rate": []}, "is not a list of values"),
         ({"link.speed": ["5mbit"]}, "speed"),
         ({"link.rate": ["5"]}, "rate"),
         ({"seed": list(range(60_000))}, "more than 100000"),
     ],
 )
-def test_what_is_no_grid_is_refused(over: dict[str, list[str]], told: str) -> None:
+def test_an_invalid_grid_is_refused(over: dict[str, list[str]], told: str) -> None:
     with pytest.raises(InputError, match=told):
         library.sweep("home", over, ["pfifo", "fq_codel"], seeds=1, duration="2s")
 

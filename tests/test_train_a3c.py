@@ -129,7 +129,7 @@ def test_an_action_is_what_the_queue_makes_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_idleness_costs_and_a_backlog_that_lasts_is_no_idleness() -> None:
+def test_idleness_costs_and_a_backlog_that_lasts_is_not_idleness() -> None:
     free, priced = (worlds.Worlds(seed=1, worker=0, count=4, idle_price=price) for price in (0.0, 100.0))
     p = np.full(free.busy.shape, 0.3, np.float32)
     idle = 0

@@ -1,4 +1,4 @@
-"""The training kit: files after a kill, a full disk, a loss that is no number, Ctrl-C."""
+"""The training kit: files after a kill, a full disk, a loss that is not a number, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint_good(tmp_path: P
 
 
 @pytest.mark.torch
-def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number_names_the_last_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match=r"^the loss became nan; the last checkpoint, .*last\.pt, is good \(6 steps\)"):
         train(tmp_path / "model.safetensors", 20, poison=7)
     with pytest.raises(Stopped, match=r"^the loss became nan; no checkpoint had been written yet$"):
@@ -173,7 +173,7 @@ def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(tmp_path: Path)
 
 
 @pytest.mark.torch
-def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_training_that_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     with pytest.raises(InputError, match=r"^--resume: there is no checkpoint .*last\.pt; leave --resume out to start$"):
         train(out, 3, resume=True)

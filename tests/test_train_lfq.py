@@ -232,7 +232,7 @@ def test_a_reward_of_ones_own_labels_the_sides(lfq: Any, tmp_path: Path, monkeyp
         ("own_rewards:unbounded", "--reward own_rewards:unbounded: gave inf, of Readings("),
     ],
 )
-def test_what_is_wrong_with_a_reward_is_one_line(
+def test_an_error_of_a_reward_is_one_line(
     reward: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own_rewards.py").write_text(OWN)

@@ -138,7 +138,7 @@ def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(q
     assert "for bulk,responsive,fair" in done.stdout
 
 
-def test_questions_stand_for_the_options(tmp_path: Path) -> None:
+def test_questions_replace_the_options(tmp_path: Path) -> None:
     # After a wrong answer the question is repeated; an empty answer takes the default.
     answers = ["fast", "10mbit/2mbit", "", "cabel", "cable", "bulk,bulk", "bulk", "sqm", "wan"]
     words = [str(QUELL), "tune", "--ask", *SMALL]
@@ -210,7 +210,7 @@ def test_a_fleet_that_is_wrong_is_one_line(quell: Quell, tmp_path: Path, text: s
         (["--rate", "10mbit/2mbit", "--target", "live", "--framing", "pppoe-ptm"], "PTM"),
         (["--rate", "10mbit/2mbit", "--queues", "pie", "--framing", "pppoe-ptm"], "on a line with pppoe-ptm"),
         (["--rate", "10mbit/2mbit", "--dev", "eth0; reboot"], "--dev eth0; reboot"),
-        (["--rate", "10mbit/2mbit", "--now", "hello"], "--now: these are no lines of tc"),
+        (["--rate", "10mbit/2mbit", "--now", "hello"], "--now: these are not lines of tc"),
         (["--rate", "10mbit/2mbit", "--json", "no/such/folder.json"], "--json no/such/folder.json"),
         (["home", "--for", "calls"], "no flow of the scenario measures it"),
         (["home", "--rate", "1mbit/1mbit"], "leave out one of the two"),
@@ -341,7 +341,7 @@ def test_a_speed_test_can_be_piped_and_overridden() -> None:
         ),
     ],
 )
-def test_what_is_no_speed_test_is_one_line(quell: Quell, tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_speed_test_is_refused_in_one_line(quell: Quell, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "test.json").write_text(text)
     done = quell("tune", "--speedtest", "test.json")
     assert (done.returncode, done.stdout) == (2, "")
@@ -614,7 +614,7 @@ def test_networkd_has_every_word_of_what_it_is_given() -> None:
         assert text in fq_codel
 
 
-# manual.mikrotik.com/docs/cli-reference/queue/type: the values of arguments that are no number, rate or time.
+# manual.mikrotik.com/docs/cli-reference/queue/type: the values of arguments that are not a number, rate or time.
 ROUTEROS = {
     "kind": "bfifo pfifo red sfq pcq mq-pfifo none codel fq-codel cake",
     "cake-atm": "none atm ptm",

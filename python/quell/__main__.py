@@ -33,14 +33,14 @@ _DIGITS = {"POLARS_MAX_THREADS": 3, "RAYON_NUM_THREADS": 3, "COLUMNS": 4, "LINES
 def ignore_bad_numbers() -> None:
     """Remove values from the environment at which libraries fail.
 
-    polars panics at 0 threads; polars and Rayon start any number that is set, whatever the memory. Rich prints nothing
-    in 0 columns, and ends at digits that are no decimal number; typer ends at a width that is no number.
+    polars panics at 0 threads; polars and Rayon start any number that is set, even if there is not enough memory. Rich
+    prints nothing in 0 columns, and fails at digits such as `²`; typer fails at a width that is not a number.
     """
-    for name, most in _DIGITS.items():
+    for name, digits in _DIGITS.items():
         text = os.environ.get(name)
         if text is not None:
             number = text.removeprefix("+")
-            if not (number.isdecimal() and 1 <= len(number.lstrip("0")) <= most):
+            if not (number.isdecimal() and 1 <= len(number.lstrip("0")) <= digits):
                 del os.environ[name]
 
 
@@ -72,7 +72,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         status = call(words)
     except KeyboardInterrupt:
-        with suppress(OSError):  # nothing reads it
+        with suppress(OSError):  # standard error has no reader
             print("quell: interrupted", file=sys.stderr)
         status = 130
     except BrokenPipeError:

@@ -408,7 +408,7 @@ def compare(
         raise InputError("--duration: the bench takes more than 30s; write --duration 120s, the default")
     count = len(SEEDS) if seeds is None else int(seeds) if seeds.isdecimal() else 0
     if not 1 <= count <= 100:
-        raise InputError(f"--seeds: '{seeds}' is no number from 1 to 100")
+        raise InputError(f"--seeds: '{seeds}' is not a number from 1 to 100")
     drawn = range(SEEDS[0], SEEDS[0] + count)
     about = f"{base.duration_s:g} s, the first {base.warmup_s:g} s left out; "
     if trace is None:

@@ -28,10 +28,12 @@ NS3_LIBRARIES = ["applications", "point-to-point", "internet", "network", "core"
 
 
 def fail(message):
+    """Exit with a message."""
     sys.exit(f"peers: {message}")
 
 
 def have_peers():
+    """Return whether ns-2, ns-3's headers and a compiler are installed."""
     return shutil.which("ns") and shutil.which("g++") and Path("/usr/include/ns3/core-module.h").exists()
 
 
@@ -53,6 +55,7 @@ def install():
 
 
 def build_ns3(folder, name, libraries):
+    """Compile a program for ns-3; return its path."""
     program = str(Path(folder) / name)
     command = ["g++", "-std=c++17", "-O2", "-o", program, str(HERE / f"{name}.cc")]
     done = subprocess.run(command + [f"-lns3-{library}" for library in libraries], capture_output=True, text=True)
@@ -88,7 +91,7 @@ def measure(command, mbit, flows, repeat):
 
 
 def quell():
-    """quell's own figures by (Mbit/s, flows), from its benchmark."""
+    """Return quell's figures by (Mbit/s, flows), from its benchmark."""
     command = ["cargo", "bench", "-q", "-p", "quell-sim", "--bench", "speed", "--", "--json", "--quick"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -102,6 +105,7 @@ def quell():
 
 
 def main():
+    """Measure all cells and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=3, help="runs per cell, of which the best counts (default 3)")
     parser.add_argument("--no-quell", action="store_true", help="the peers alone")

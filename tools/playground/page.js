@@ -133,7 +133,7 @@ const go = (error = "") => {
     if (data.answer.error) {
       const box = document.querySelector(`[data-own] [value="${CSS.escape(queues[records.length])}"]`);
       if (box) {
-        // Words that are no queue's go back into their field, and the others run.
+        // Words that are not a queue go back into their field, and the others run.
         box.closest("label").remove();
         $("words").value = box.value;
         go(data.answer.error);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn records_stand_in_the_order_asked_for_whatever_the_cores_do() {
+    fn records_have_the_requested_order_on_any_number_of_cores() {
         let fifo = || Queue::parse("fifo limit 30").expect("words");
         let comparison = comparison().words("pfifo limit 20").expect("words");
         let comparison = comparison.queue(own("mine")).queue(fifo());

@@ -177,7 +177,7 @@ impl Task {
             (Knob::Drop | Knob::BaseProbability, _) => (0.0, 1.0),
         };
         if !(least.0 <= low && low < high && high <= least.1) {
-            return Err(Error::new(format!("{low} to {high} are no bounds"))
+            return Err(Error::new(format!("{low} to {high} are not bounds"))
                 .remedy(format!("write two numbers from {} to {}", least.0, least.1))
                 .key("bounds"));
         }
@@ -463,13 +463,13 @@ impl Env {
             };
         }
         if task.cadence == Cadence::AtPackets {
-            self.go_on(0);
+            self.run_to_action(0);
         }
         Ok(())
     }
 
     /// Runs until agent `index` has to act, or to the end; returns the queue's gauges then.
-    fn go_on(&mut self, index: usize) -> Gauges {
+    fn run_to_action(&mut self, index: usize) -> Gauges {
         match self.world.run_until(NEVER) {
             Status::Decide {
                 queue,
@@ -515,7 +515,7 @@ impl Env {
         }
         // Queues request their actions one after another, in order, at the same instant.
         for index in 0..self.agents.len() {
-            let gauges = self.go_on(index);
+            let gauges = self.run_to_action(index);
             let overhead = self.world.overhead(index);
             self.agents[index].see(task, overhead, gauges);
         }

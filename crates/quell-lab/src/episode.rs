@@ -40,18 +40,18 @@ pub struct Episode {
 }
 
 /// Runs a world to its end. The decisions and the table in the result are those of queue `which`,
-/// counted from 0. `go_on` is called about once per second of simulated time.
+/// counted from 0. `poll` is called about once per second of simulated time.
 ///
 /// # Errors
 /// If `start.policy`, `start.table` or `start.explore` does not fit `words`, if there is no such
-/// queue, or the error of `go_on`.
+/// queue, or the error of `poll`.
 pub fn episode(
     scenario: &Arc<Scenario>,
     words: &str,
     start: Start,
     seed: u64,
     which: usize,
-    go_on: &mut dyn FnMut() -> Result<(), Error>,
+    poll: &mut dyn FnMut() -> Result<(), Error>,
 ) -> Result<Episode, Error> {
     let mut queue = Queue::parse(words)?;
     if let Some(policy) = start.policy {
@@ -83,7 +83,7 @@ pub fn episode(
         }
         if due - asked >= SEC {
             asked = due;
-            go_on()?;
+            poll()?;
         }
         due += step;
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_goes_on_from_the_one_before() {
+    fn an_episode_continues_from_the_previous_one() {
         let first = run("learnqueue", 1, Start::default()).table.unwrap();
         let start = Start {
             table: Some(Arc::new(first.clone())),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_learn_has_no_table_and_a_stop_is_an_error() {
+    fn a_queue_that_does_not_learn_has_no_table_and_a_stop_is_an_error() {
         for words in ["pfifo", "wqm", "learnqueue guard"] {
             assert_eq!(run(words, 1, Start::default()).table, None, "{words}");
         }

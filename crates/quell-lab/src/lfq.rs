@@ -280,7 +280,7 @@ impl Lab {
             questions.clear();
             let mut k = 0;
             while let Some(next) = running.get_mut(k) {
-                if next.fork.go_on(next.answer)? {
+                if next.fork.advance(next.answer)? {
                     questions.extend_from_slice(next.fork.world.question(0));
                     k += 1;
                 } else {
@@ -409,7 +409,7 @@ impl Fork {
 
     /// Applies the network's answer and runs to the next question: true. False at the decision or
     /// at the flow's end.
-    fn go_on(&mut self, answer: Option<u32>) -> Result<bool, Error> {
+    fn advance(&mut self, answer: Option<u32>) -> Result<bool, Error> {
         if let (Some(limit), Status::Decide { sub_queue, .. }) = (answer, self.run()) {
             self.world.set_knobs(0, sub_queue, &limited(limit))?;
             self.answered += 1;

@@ -433,7 +433,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// then admitted.
     pub fn set_knobs(&mut self, now: Instant, sub_queue: Option<usize>, knobs: &Knobs) {
         self.queue.set_knobs(now, sub_queue, knobs);
-        while let Some(backlog) = self.queue.go_on(now) {
+        while let Some(backlog) = self.queue.admit_waiting(now) {
             self.start(now, backlog);
         }
     }

@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<u8, Error> {
     let named = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(text));
     let number = || text.parse().ok().filter(|n| *n < 64);
     named.map(|n| n.1).or_else(number).ok_or_else(|| {
-        Error::new(format!("\"{text}\" is no DSCP"))
+        Error::new(format!("\"{text}\" is not a DSCP"))
             .remedy("write CS0 to CS7, AF11 to AF43, EF, VA, LE, or 0 to 63")
     })
 }
@@ -79,7 +79,7 @@ mod tests {
             assert_eq!(
                 e,
                 format!(
-                    "\"{text}\" is no DSCP; write CS0 to CS7, AF11 to AF43, EF, VA, LE, or 0 to 63"
+                    "\"{text}\" is not a DSCP; write CS0 to CS7, AF11 to AF43, EF, VA, LE, or 0 to 63"
                 )
             );
         }

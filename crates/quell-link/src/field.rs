@@ -1,9 +1,8 @@
-//! One parameter: how its value is read from text, checked, kept and written. The options of queue
-//! words and the keys of scenario files are tables of these.
-
-use quell_qdisc::time::Duration;
+//! A parameter: its type, place, range and notation. The options of queue words and the keys of
+//! scenario files are tables of these.
 
 use quell_qdisc::num;
+use quell_qdisc::time::Duration;
 
 use crate::error::Error;
 use crate::units;
@@ -28,15 +27,15 @@ pub enum Field<T: 'static> {
     Rate(fn(&mut T) -> &mut u64, u64, u64),
     /// An optional rate, bit/s.
     MaybeRate(fn(&mut T) -> &mut Option<u64>, u64, u64),
-    /// A time, ns: place, minimum, maximum.
+    /// A time: place, minimum, maximum.
     Time(fn(&mut T) -> &mut Duration, Duration, Duration),
-    /// An optional time, ns.
+    /// An optional time.
     MaybeTime(fn(&mut T) -> &mut Option<Duration>, Duration, Duration),
     /// A probability, 0..1.
     Probability(fn(&mut T) -> &mut f64),
     /// An optional probability.
     MaybeProbability(fn(&mut T) -> &mut Option<f64>),
-    /// A number: place, minimum, maximum.
+    /// A real number: place, minimum, maximum.
     Number(fn(&mut T) -> &mut f64, f64, f64),
     /// True or false. In queue words: a word that stands alone, and the word for false (empty:
     /// none).
@@ -76,8 +75,8 @@ pub enum Field<T: 'static> {
         set: fn(&mut T, &str) -> Result<(), Error>,
         /// Name of the file (empty: none).
         get: fn(&T) -> String,
-        /// The parameters with only the file given.
-        brought: fn(&T) -> T,
+        /// The parameters with the values of the file alone.
+        of_file: fn(&T) -> T,
     },
     /// Any other value.
     Other {
@@ -209,7 +208,7 @@ impl<T: Clone> Field<T> {
         }
     }
 
-    /// Place of the value, if it has one of the usual types.
+    /// Place and range of the value, if it has one of the usual types.
     fn place<'a>(&self, params: &'a mut T) -> Option<Place<'a>> {
         Some(match *self {
             Field::Count(at, low, high) => Place::Count(at(params), low, high),
@@ -317,20 +316,20 @@ fn choice<'a>(what: &'static str, words: &'static str, text: &'a str) -> Result<
     }
 }
 
-/// Reads a whole number between two others.
+/// Reads a whole number from `low` to `high`.
 ///
 /// # Errors
-/// If it is something else or is out of this range.
+/// If the text is something else, or the value is out of this range.
 pub fn count(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     let n = units::parse_count(text)
         .map_err(|e| e.remedy(format!("write a whole number from {low} to {high}")))?;
     within(n, low, high, text, digits)
 }
 
-/// Reads a size between two others, bytes.
+/// Reads a size from `low` to `high`, bytes.
 ///
 /// # Errors
-/// If it is something else or is out of this range.
+/// If the text is something else, or the value is out of this range.
 pub fn size(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     within(
         units::parse_size(text)?,
@@ -341,10 +340,10 @@ pub fn size(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     )
 }
 
-/// Reads a rate between two others, bit/s.
+/// Reads a rate from `low` to `high`, bit/s.
 ///
 /// # Errors
-/// If it is something else or is out of this range.
+/// If the text is something else, or the value is out of this range.
 pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     within(
         units::parse_rate(text)?,
@@ -355,10 +354,10 @@ pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     )
 }
 
-/// Reads a time between two others, ns.
+/// Reads a time from `low` to `high`.
 ///
 /// # Errors
-/// If it is something else or is out of this range.
+/// If the text is something else, or the value is out of this range.
 pub fn time(text: &str, low: Duration, high: Duration) -> Result<Duration, Error> {
     within(
         units::parse_time(text)?,
@@ -369,10 +368,10 @@ pub fn time(text: &str, low: Duration, high: Duration) -> Result<Duration, Error
     )
 }
 
-/// Reads a number between two others.
+/// Reads a real number from `low` to `high`.
 ///
 /// # Errors
-/// If it is something else or is out of this range.
+/// If the text is something else, or the value is out of this range.
 pub fn number(text: &str, low: f64, high: f64) -> Result<f64, Error> {
     within(units::parse_number(text)?, low, high, text, |x| {
         x.to_string()
@@ -396,6 +395,7 @@ fn digits(n: u64) -> String {
     n.to_string()
 }
 
+/// Returns `value` if it is in its range; `text` is what was read, `show` writes a bound.
 fn within<V: PartialOrd + Copy>(
     value: V,
     low: V,
@@ -403,11 +403,11 @@ fn within<V: PartialOrd + Copy>(
     text: &str,
     show: fn(V) -> String,
 ) -> Result<V, Error> {
-    let way = match value {
+    let fault = match value {
         v if v < low => "small",
         v if v > high => "large",
         _ => return Ok(value),
     };
     let remedy = format!("write {} to {}", show(low), show(high));
-    Err(Error::new(format!("\"{text}\" is too {way}")).remedy(remedy))
+    Err(Error::new(format!("\"{text}\" is too {fault}")).remedy(remedy))
 }

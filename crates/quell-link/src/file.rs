@@ -30,7 +30,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
 /// which cannot wait.
 ///
 /// # Errors
-/// If it cannot be read, is longer or is no plain file.
+/// If it cannot be read, is longer or is not a plain file.
 pub fn read_plain(path: &Path, most: u64) -> Result<Vec<u8>> {
     check_plain(&std::fs::metadata(path)?, most)?;
     let file = open(path)?;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tell_its_length_is_bounded_as_it_is_read() {
+    fn a_file_of_unknown_length_is_bounded_while_it_is_read() {
         if Path::new("/proc/self/status").exists() {
             assert!(why(Path::new("/proc/self/status"), 10).starts_with("it is longer"));
         }

@@ -32,7 +32,7 @@ pub struct Counters {
     pub dropped_bytes: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Sum of the sojourn times of all packets that left, ns.
+    /// Sum of the sojourn times of all packets that left.
     pub sojourn_sum: Duration,
     /// Packets queued times time, packet-nanoseconds.
     pub packet_ns: u128,
@@ -81,7 +81,7 @@ impl Add for Counters {
 pub struct Meter {
     /// Counters since the start. `marks` and the integrals are as of the last [`Meter::settle`].
     pub counters: Counters,
-    /// Sojourn of the last packet that left, ns.
+    /// Sojourn of the last packet that left.
     pub sojourn: Duration,
     /// Sojourn times, ns.
     pub sojourns: Hist,

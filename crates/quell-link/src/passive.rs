@@ -89,7 +89,7 @@ struct Stamp {
     asks: bool,
     entered: Instant,
     left: Instant,
-    /// Time after `entered` at which the last segment with the same TSval entered the shaper, ns.
+    /// Time after `entered` at which the last segment with the same TSval entered the shaper.
     again: Duration,
 }
 
@@ -334,7 +334,7 @@ impl Host {
             connection.base = Some(Base::new(now, *least));
         }
         let base = connection.base.as_mut()?;
-        let fell = base.least().saturating_sub(trip.took);
+        let base_decrease = base.least().saturating_sub(trip.took);
         let took = base.excess(now, trip.took);
         let excess = took.saturating_sub(trip.again);
         let host = self.base.get_or_insert(Base::new(now, trip.took));
@@ -351,25 +351,25 @@ impl Host {
                 source,
                 up: excess.saturating_sub(down),
                 down: down.min(excess),
-                fell,
-                apart: true,
+                base_decrease,
+                by_direction: true,
             },
             None if apart => return None,
             None => Delay {
                 source,
                 up: excess,
                 down: excess,
-                fell,
-                apart: false,
+                base_decrease,
+                by_direction: false,
             },
         };
-        if delay.apart {
+        if delay.by_direction {
             self.apart = Some(now);
         }
         Some(delay)
     }
 
-    fn tells_apart(&self, now: Instant) -> bool {
+    fn distinguishes_directions(&self, now: Instant) -> bool {
         self.apart.is_some_and(|at| now < at + FRESH)
     }
 
@@ -462,7 +462,10 @@ impl Passive {
     fn apart(&self, now: Instant) -> bool {
         let hosts = self.hosts.iter().flatten();
         let heard = hosts.filter(|host| host.showed_since(now, FRESH));
-        let apart = heard.clone().filter(|host| host.tells_apart(now)).count();
+        let apart = heard
+            .clone()
+            .filter(|host| host.distinguishes_directions(now))
+            .count();
         apart >= MIN_SHOWING && apart * SHARE >= heard.count()
     }
 
@@ -472,7 +475,7 @@ impl Passive {
         let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
         let shown = self.shown(now);
         // The other hosts are searched only if this one does not suffice.
-        let apart = self.hosts[place].as_ref()?.tells_apart(now) || self.apart(now);
+        let apart = self.hosts[place].as_ref()?.distinguishes_directions(now) || self.apart(now);
         let host = self.hosts[place].as_mut()?;
         let delay = host.delay(now, segment, &trip, shown, apart)?;
         self.tell(now, delay)

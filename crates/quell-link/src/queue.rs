@@ -528,7 +528,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Sets knobs from outside, of the queue or of a sub-queue. If a question about it is open,
-    /// this answers it; the caller then admits the waiting packets with [`ManagedQueue::go_on`].
+    /// this answers it; the caller then admits the waiting packets with
+    /// [`ManagedQueue::admit_waiting`].
     pub fn set_knobs(&mut self, now: Instant, sub_queue: Option<usize>, knobs: &Knobs) {
         if self.question.is_none_or(|q| q.sub_queue != sub_queue) {
             return self.apply(now, sub_queue, knobs);
@@ -547,7 +548,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Admits the next packet that waited for an answer; `None` if none waits, or another answer is
     /// needed first.
-    pub fn go_on(&mut self, now: Instant) -> Option<Backlog> {
+    pub fn admit_waiting(&mut self, now: Instant) -> Option<Backlog> {
         if self.question.is_some() {
             return None;
         }

@@ -18,7 +18,7 @@ const SLOWEST: u64 = 1000;
 pub enum Rate {
     /// A constant rate, bit/s.
     Constant(u64),
-    /// Steps (start in ns, bit/s), ascending, the first at 0.
+    /// Steps (start, bit/s), ascending, the first at 0.
     Schedule(Arc<[(Instant, u64)]>),
     /// A trace in Mahimahi's format: the times (ascending, in steps of 1 ms) at which 1504 bytes
     /// may leave, repeated every `period`.

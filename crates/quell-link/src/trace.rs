@@ -22,9 +22,9 @@ const LONGEST: Duration = Duration::from_nanos(1 << 47);
 pub struct Trace {
     /// The path as opened, or the name of a built-in trace.
     pub name: String,
-    /// Times of the opportunities within one period, ns: ascending, none above `period`.
+    /// Times of the opportunities within one period: ascending, none above `period`.
     pub opportunities: Vec<Duration>,
-    /// Time of the last opportunity, ns, above 0: the trace repeats from there.
+    /// Time of the last opportunity, above 0: the trace repeats from there.
     pub period: Duration,
 }
 

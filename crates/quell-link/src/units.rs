@@ -133,7 +133,7 @@ pub fn note_on_rate(text: &str) -> Option<String> {
     ))
 }
 
-/// Reads a time, ns. Only 0 needs no unit.
+/// Reads a time. Only 0 needs no unit.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_of_the_largest_quantities_reads_back() {
+    fn the_largest_quantities_are_read_back_as_written() {
         for text in ["8999999.994gbit", "9007199.254740991gbit", "1.001mbit"] {
             let rate = parse_rate(text).unwrap();
             assert_eq!(parse_rate(&format_rate(rate)).unwrap(), rate, "{text}");
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_with_a_remedy() {
+    fn text_that_is_not_a_quantity_is_refused_with_a_remedy() {
         for text in [
             "",
             "15",
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_back_exactly() {
+    fn printed_values_are_read_back_exactly() {
         for value in [
             1,
             999,

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_openmetrics_gets_it() {
+    fn a_client_that_requests_openmetrics_gets_it() {
         let prometheus =
             "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         for accept in [

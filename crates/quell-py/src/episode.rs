@@ -93,14 +93,14 @@ pub fn episode<'py>(
     };
     let mut signal = None;
     let run = py.detach(|| {
-        let mut go_on = || {
+        let mut poll = || {
             let checked = Python::attach(|py| py.check_signals());
             checked.map_err(|e| {
                 signal = Some(e);
                 Error::new("interrupted")
             })
         };
-        quell_lab::episode::episode(&scenario.0, queue, start, seed, which, &mut go_on)
+        quell_lab::episode::episode(&scenario.0, queue, start, seed, which, &mut poll)
     });
     if let Some(signal) = signal {
         return Err(signal);

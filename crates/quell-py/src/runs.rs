@@ -176,7 +176,7 @@ pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
         }
         // A key that Python adds to a run's record.
         if record.get("rpm").is_some_and(|rpm| !rpm.is_number()) {
-            return Err(fail(&"rpm is no number"));
+            return Err(fail(&"rpm is not a number"));
         }
         serde_json::from_value::<Run>(record).map_err(|e| fail(&e))?;
     }
@@ -284,7 +284,7 @@ impl Job {
         results: &mut Results<'_, '_>,
     ) -> PyResult<String> {
         let raised = Raised::default();
-        let mut go_on = || {
+        let mut poll = || {
             results.take_ready(py);
             match results.first_error {
                 None => Ok(()),
@@ -296,7 +296,7 @@ impl Job {
             let bin = self.options.series_bin;
             let world = World::with_queue(self.scenario.clone(), &queue, self.seed, bin)?;
             let mut session = Session::new(world, &self.options)?;
-            while let Status::Decide { .. } = session.go_on(&mut go_on)? {}
+            while let Status::Decide { .. } = session.run_to_decision(&mut poll)? {}
             session.finish()
         };
         let run = run().map_err(|error| {

@@ -66,14 +66,14 @@ impl World {
         let session = self.session()?;
         let mut signal = None;
         let status = py.detach(|| {
-            let mut go_on = || {
+            let mut poll = || {
                 let checked = Python::attach(|py| py.check_signals());
                 checked.map_err(|e| {
                     signal = Some(e);
                     Error::new("interrupted")
                 })
             };
-            session.go_on(&mut go_on)
+            session.run_to_decision(&mut poll)
         });
         if let Some(signal) = signal {
             return Err(signal);

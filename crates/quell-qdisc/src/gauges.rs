@@ -196,7 +196,7 @@ pub struct SubGauges {
 pub struct TinGauges {
     /// Its name as `tc` prints it; empty for a class, which has a number.
     pub name: &'static str,
-    /// The class's number in `tc`, its major number in the upper 16 bits; 0 if this is no class.
+    /// The class's number in `tc`, its major number in the upper 16 bits; 0 if this is not a class.
     pub class: u32,
     /// Rate up to which it has its priority, bit/s; 0 without a limit.
     pub threshold_bps: u64,
@@ -247,32 +247,32 @@ pub struct TinGauges {
 /// State of a PIE (RFC 8033) that runs in a sub-queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LawGauges {
-    /// Remaining time without drops, ns.
+    /// Remaining time without drops.
     pub burst_allowance: Duration,
-    /// Current queueing delay, ns.
+    /// Current queueing delay.
     pub delay: Duration,
-    /// Queueing delay at the last update, ns.
+    /// Queueing delay at the last update.
     pub delay_old: Duration,
     /// Sum of the probabilities since the last drop.
     pub accumulated: f64,
-    /// Start time of the law, ns.
+    /// Start time of the law.
     pub since: Instant,
 }
 
 /// Readings and settings of a policy inside a discipline ([`crate::hush`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyGauges {
-    /// Drain time of the backlog above which the law acts, ns.
+    /// Drain time of the backlog above which the law acts.
     pub target: Duration,
-    /// Time that it must stay above the target before the first action, ns.
+    /// Time that it must stay above the target before the first action.
     pub wait: Duration,
-    /// Time from the first action to the second, ns.
+    /// Time from the first action to the second.
     pub hold: Duration,
-    /// Drain time above which packets are dropped at once, ns; [`Duration::MAX`] without a cap.
+    /// Drain time above which packets are dropped at once; [`Duration::MAX`] without a cap.
     pub cap: Duration,
     /// Share of the time in which the link had nothing to send, 0..1.
     pub idle: f64,
-    /// Geometric mean of the flows' base round trips, ns.
+    /// Geometric mean of the flows' base round trips.
     pub round_trip: Duration,
     /// Flows that sent recently.
     pub flows: u32,
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hands_a_probability_back_needs_that_knob() {
+    fn a_controller_that_returns_a_probability_needs_that_knob() {
         let release = Knobs {
             release: true,
             ..Knobs::KEEP

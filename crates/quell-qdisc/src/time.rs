@@ -223,7 +223,7 @@ impl Duration {
     /// The longest duration; it also means one without end.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// True if this is no time.
+    /// True if this duration is 0.
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0

@@ -113,7 +113,7 @@ struct Case {
     /// Hosts that lie leave at the end of the lie; from then on there are only datagrams, which
     /// fill both directions.
     leaves: bool,
-    /// Duration of the lie, ns.
+    /// Duration of the lie.
     lasts: Duration,
 }
 

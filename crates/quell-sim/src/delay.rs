@@ -22,7 +22,7 @@ pub fn spacing(segments: u64) -> u16 {
 pub struct Delays {
     /// All measured delays, ns.
     pub hist: Hist,
-    /// Delay of the previous packet, ns.
+    /// Delay of the previous packet.
     last: Option<Duration>,
     /// Sum of the absolute differences between successive delays, ns.
     differences: u128,
@@ -60,7 +60,7 @@ impl Delays {
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     every: Option<u16>,
-    /// Delay of the previous segment, if it was measured, ns.
+    /// Delay of the previous segment, if it was measured.
     before: Option<Duration>,
 }
 

@@ -24,11 +24,11 @@ pub struct Report {
     pub name: String,
     /// Congestion control; empty if the flow is not TCP.
     pub cc: String,
-    /// Base round-trip time, ns.
+    /// Base round-trip time.
     pub rtt: Duration,
     /// The data go in the bottleneck's direction.
     pub down: bool,
-    /// Time of the first packet, and time at which the application stops, ns.
+    /// Time of the first packet, and time at which the application stops.
     pub span: (Instant, Instant),
     /// The transfer ends by itself.
     pub finite: bool,
@@ -159,7 +159,7 @@ pub struct Measures {
     pub apps: Vec<App>,
     /// Smoothed RTT, ns, of all flows whose `AckStats` has no histogram.
     pub rtt: Hist,
-    /// End of the current bin, ns; `NEVER` without series.
+    /// End of the current bin; `NEVER` without series.
     pub bin_at: Instant,
     /// Time series so far.
     pub series: Option<Box<Series>>,
@@ -172,7 +172,7 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// No measurements yet; `bin` is the width of the series' bins, ns.
+    /// No measurements yet; `bin` is the width of the series' bins.
     pub fn new(scenario: &Scenario, bin: Option<Duration>) -> Self {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
         let time = scenario.duration.saturating_sub(scenario.warmup);
@@ -200,7 +200,7 @@ impl Measures {
         }
     }
 
-    /// End of the warm-up, ns.
+    /// End of the warm-up.
     pub fn warm_at(&self) -> Instant {
         self.warm_now
     }

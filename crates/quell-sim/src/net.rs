@@ -76,7 +76,7 @@ pub struct Net {
     pub stamps: Option<Box<Stamps>>,
     /// An attack by reflectors and far hosts that delay their answers.
     pub lie: Option<DelayAttack>,
-    /// Earliest time at which the world's `control` has something to do, ns; 0 if an outside
+    /// Earliest time at which the world's `control` has something to do; 0 if an outside
     /// controller has to decide.
     pub control_at: Instant,
 }
@@ -99,13 +99,13 @@ impl Net {
         std::iter::successors(from, move |port| (*port != last).then(|| self.after(*port)))
     }
 
-    /// Sum of the delays between the ports of a path, ns.
+    /// Sum of the delays between the ports of a path.
     pub fn delay_within(&self, way: (u8, u8)) -> Duration {
         let all = self.way(way).map(|port| self.ports[port].delay);
         all.sum::<Duration>() - self.ports[usize::from(way.1)].delay
     }
 
-    /// Time of the next event of any port, ns, and that port's number (0 in a cell).
+    /// Time of the next event of any port, and that port's number (0 in a cell).
     #[inline]
     pub fn next_port(&self) -> (Instant, usize) {
         if let Some(cell) = &self.cell {

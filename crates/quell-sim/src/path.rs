@@ -17,7 +17,7 @@ pub struct Path {
     pub turn: u16,
     /// Class of the wire on which an ACK reaches the sender.
     pub home: u16,
-    /// Offset of the first port's clock from the sender's, ns, because time is folded (see
+    /// Offset of the first port's clock from the sender's, because time is folded (see
     /// `world`).
     pub offset: Duration,
     /// Part of the one-way delay that is spent neither in queues nor on links before the last, µs.

@@ -46,7 +46,7 @@ pub struct Pipes<T> {
     nodes: Vec<Node<T>>,
     free: u32,
     classes: Vec<Class>,
-    /// Shortest delay of all classes, ns.
+    /// Shortest delay of all classes.
     least_delay: Duration,
     heads: Agenda,
 }
@@ -89,7 +89,7 @@ impl<T: Copy + Default> Pipes<T> {
         u16::try_from(place).ok()
     }
 
-    /// Arrival time of the next item, ns; `MAX_TIME` if there is none.
+    /// Arrival time of the next item; `MAX_TIME` if there is none.
     #[inline]
     pub fn time(&self) -> Instant {
         self.heads.time()
@@ -161,7 +161,7 @@ impl<T: Copy + Default> Pipes<T> {
 
 // Items in chains: see `lookahead.rs`.
 impl<T: Copy + Default> Pipes<T> {
-    /// Shortest time between an item's departure and its arrival, ns.
+    /// Shortest time between an item's departure and its arrival.
     pub fn least_delay(&self) -> Duration {
         self.least_delay
     }
@@ -213,7 +213,7 @@ impl<T: Copy + Default> Pipes<T> {
         }
     }
 
-    /// Arrival time of a chain's first item, ns; `MAX_TIME` if the chain is empty.
+    /// Arrival time of a chain's first item; `MAX_TIME` if the chain is empty.
     #[inline(always)]
     pub fn due(&self, chain: &Chain) -> Instant {
         self.nodes[chain.head as usize].due

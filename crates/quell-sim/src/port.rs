@@ -19,7 +19,7 @@ pub struct Port {
     bottleneck: Bottleneck<Pkt, Trace>,
     /// Link-layer overhead, bytes per packet.
     pub overhead: u32,
-    /// Propagation delay behind the queue, ns.
+    /// Propagation delay behind the queue.
     pub delay: Duration,
     /// Trains the controller's policy on its own decisions, in virtual time.
     learner: Option<Box<Learner>>,

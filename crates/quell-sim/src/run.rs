@@ -60,7 +60,7 @@ pub struct Session {
     /// The world.
     pub world: World,
     capture: Option<Capture>,
-    /// End of the current slice, and length of the next, ns.
+    /// End of the current slice, and length of the next.
     until: Instant,
     slice: Duration,
     /// `World::answers` when the world last stopped.
@@ -94,24 +94,27 @@ impl Session {
     /// # Errors
     /// If it was stopped, a queue from outside fails or the capture cannot be written.
     pub fn complete(mut self, stop: &AtomicBool) -> Result<Run, Error> {
-        let mut go_on = || match stop.load(Ordering::Relaxed) {
+        let mut poll = || match stop.load(Ordering::Relaxed) {
             true => Err(Error::new("interrupted")),
             false => Ok(()),
         };
-        while let Status::Decide { .. } = self.go_on(&mut go_on)? {}
+        while let Status::Decide { .. } = self.run_to_decision(&mut poll)? {}
         self.finish()
     }
 
-    /// Runs to the next decision of an outside controller, or to the end. `go_on` is called between
+    /// Runs to the next decision of an outside controller, or to the end. `poll` is called between
     /// slices and can end the run.
     ///
     /// # Errors
-    /// The error of `go_on`; or if a packet still waits for the decision requested last, a queue
+    /// The error of `poll`; or if a packet still waits for the decision requested last, a queue
     /// from outside fails or the capture cannot be written.
-    pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
+    pub fn run_to_decision(
+        &mut self,
+        poll: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Status, Error> {
         self.check_answered()?;
         let clock = CpuClock::start();
-        let status = self.run_on(&clock, go_on);
+        let status = self.run_on(&clock, poll);
         self.answers = Some(self.world.answers);
         self.cpu_s += clock.elapsed_s();
         status
@@ -137,7 +140,7 @@ impl Session {
     fn run_on(
         &mut self,
         clock: &CpuClock,
-        go_on: &mut dyn FnMut() -> Result<(), Error>,
+        poll: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Status, Error> {
         let end = Instant::ZERO + self.world.scenario.duration;
         let mut before_s = 0.0;
@@ -155,7 +158,7 @@ impl Session {
             if self.until == end {
                 return Ok(Status::Done);
             }
-            go_on()?;
+            poll()?;
             // A capture must be written after every event.
             let next = match self.capture {
                 Some(_) => self
@@ -590,7 +593,7 @@ impl World {
     }
 }
 
-/// Time in the measured period during which a flow existed, ns.
+/// Time in the measured period during which a flow existed.
 fn active(r: &Report, warm: Instant, now: Instant) -> Duration {
     r.span.1.min(now).saturating_since(r.span.0.max(warm))
 }

@@ -111,7 +111,8 @@ impl Source {
 
     fn find(name: &str) -> Result<Self, Error> {
         let path = Path::new(name);
-        // A folder is no scenario: with a folder named `home`, the name still means the built-in.
+        // A folder is not a scenario: with a folder named `home`, the name still means the
+        // built-in.
         if !path.exists() || (path.is_dir() && built_in::find(name).is_some()) {
             return Self::built_in(name);
         }

@@ -45,20 +45,20 @@ pub enum Slot {
 #[repr(C)]
 pub struct Connection {
     pub path: Path,
-    /// Times set for the two ends in `Net::timers`, ns; `NEVER`: none.
+    /// Times set for the two ends in `Net::timers`; `NEVER`: none.
     pub pending: [Instant; 2],
-    /// Time of its SYN, then of `stop`, ns.
+    /// Time of its SYN, then of `stop`.
     pub turns_at: Instant,
     /// Index of its report.
     pub report: u16,
     /// Flow hash of its ACKs.
     pub ack_hash: u32,
     pub receiver: Receiver,
-    /// Scheduled time of its SYN, ns, from which completion times count.
+    /// Scheduled time of its SYN, from which completion times count.
     pub began: Instant,
     pub sender: Sender,
     pub cc: CongestionControl,
-    /// Time at which the application stops, ns; `NEVER`: it runs to the end.
+    /// Time at which the application stops; `NEVER`: it runs to the end.
     pub stop: Instant,
     /// Selects the segments that are measured. Boxed, because within the connection it would take
     /// another cache line.
@@ -68,7 +68,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Time of an end's next timer, ns.
+    /// Time of an end's next timer.
     #[inline]
     pub fn deadline(&self, end: End) -> Instant {
         match end {
@@ -100,9 +100,9 @@ pub struct Datagrams {
     /// Flow hash of its packets.
     pub hash: u32,
     pub path: Path,
-    /// Time of the next datagram, ns.
+    /// Time of the next datagram.
     pub at: Instant,
-    /// Time at and after which no datagram is sent, ns.
+    /// Time at and after which no datagram is sent.
     pub stop: Instant,
     pub report: u16,
     /// Datagrams sent.
@@ -245,7 +245,7 @@ impl Datagrams {
 }
 
 /// Time that a Poisson process with alternating mean gaps takes to accumulate the exponential
-/// `draw` (of mean 1), ns. `phase` is its position in the cycle; each of `parts` has the end of a
+/// `draw` (of mean 1). `phase` is its position in the cycle; each of `parts` has the end of a
 /// part of the cycle and the mean gap in it.
 fn on_off_gap(mut draw: f64, phase: Duration, parts: [(Duration, Duration); 2]) -> Duration {
     let [(on, gap_on), (period, gap_off)] = parts;
@@ -282,9 +282,9 @@ fn on_off_gap(mut draw: f64, phase: Duration, parts: [(Duration, Duration); 2]) 
 pub struct Web {
     /// TCP options of the transfers.
     pub tcp: Tcp,
-    /// Start of the next transfer, ns.
+    /// Start of the next transfer.
     pub at: Instant,
-    /// Time at and after which no transfer starts, ns.
+    /// Time at and after which no transfer starts.
     pub stop: Instant,
     pub report: u16,
     pub path: Path,

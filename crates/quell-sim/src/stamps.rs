@@ -17,20 +17,20 @@ pub struct DelayAttack {
     pub reflectors: u32,
     /// Names of the far hosts (`to_host`) of TCP flows that take part.
     pub hosts: Vec<String>,
-    /// Start and end of the attack, ns.
+    /// Start and end of the attack.
     pub span: (Instant, Instant),
-    /// Delay added to each answer, ns.
+    /// Delay added to each answer.
     pub hold: Duration,
-    /// Increase of `hold` per second of the attack, ns.
+    /// Increase of `hold` per second of the attack.
     pub growth: Duration,
     /// Number of answers that a reflector releases together; 0: each is released by itself.
     pub batch: u32,
-    /// Period of pauses, and the time of each during which answers are held back, ns; (0, 0): none.
+    /// Period of pauses, and the time of each during which answers are held back; (0, 0): none.
     pub pulse: (Duration, Duration),
 }
 
 impl DelayAttack {
-    /// Time for which an answer is held back, ns; `interval` is the time between requests to a
+    /// Time for which an answer is held back; `interval` is the time between requests to a
     /// reflector.
     pub(crate) fn holds(&self, now: Instant, interval: Duration) -> Duration {
         if !(self.span.0..self.span.1).contains(&now) {

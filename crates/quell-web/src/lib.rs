@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line() {
+    fn errors_are_one_line() {
         let wrong = [
             (REQUEST.replace("codel", "codl"), "codl"),
             (REQUEST.replace("10mbit", "fast"), "rate"),

@@ -119,8 +119,8 @@ def compare(
             out.print(one_line(measured.summary()), style="dim", soft_wrap=True)
         if rows:
             out.print(table.compare(rows, out.width))
-            if felt := table.felt(outcome.records, out.width):
-                out.print(felt)
+            if quality := table.applications(outcome.records, out.width):
+                out.print(quality)
             out.print(table.legend(rows, out.width, styled=out.is_terminal))
         err.print(told, style="dim")
     if measured is not None:

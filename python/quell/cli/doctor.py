@@ -25,8 +25,8 @@ from quell.cli.options import ShownJson
 from quell.common.console import out
 from quell.linux import kernel, suggestions
 from quell.linux.finding import Finding
-from quell.linux.programs import ended, find
-from quell.linux.spaces import Away, has_ipv6
+from quell.linux.programs import completed, find
+from quell.linux.spaces import TemporaryNamespace, has_ipv6
 from quell.views.targets import Targets
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
@@ -122,11 +122,11 @@ def _rule(program: str) -> Finding:
     words = [program, "-w", "-t", "mangle"]
     apart = True
     try:
-        with Away():
-            done = ended(*words, "-A", *_core.live_rules("lo")[0][1:])
+        with TemporaryNamespace():
+            done = completed(*words, "-A", *_core.live_rules("lo")[0][1:])
     except InputError:
         # Without the capability to create a namespace, existing rules can still be listed.
-        apart, done = False, ended(*words, "-S")
+        apart, done = False, completed(*words, "-S")
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[-1]
         return Finding(program, "fail", why, "modprobe xt_NFQUEUE xt_mark (CONFIG_NETFILTER_XT_TARGET_NFQUEUE)")
@@ -223,7 +223,7 @@ def _qdisc(dev: str) -> Finding:
     check = f"{dev} qdisc"
     if find("tc") is None:
         return Finding(check, "unknown", "tc is missing", "on Debian: apt-get install iproute2")
-    done = ended("tc", "qdisc", "show", "dev", dev)
+    done = completed("tc", "qdisc", "show", "dev", dev)
     kinds = re.findall(r"^qdisc (\S+)", done.stdout, re.MULTILINE)
     if holding := sorted(_HOLDS & set(kinds)):
         remedy = f"two shapers in a row: give the lower rate to quell, or tc qdisc del dev {dev} root"

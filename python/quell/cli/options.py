@@ -16,7 +16,7 @@ Dashboard = Annotated[
     int | None,
     typer.Option(
         metavar="[PORT]", min=0, max=65535,
-        help="Page on 127.0.0.1 that draws what the queues do. Default port: any that is free.",
+        help="Page on 127.0.0.1 with charts of the queues. Default port: any that is free.",
     ),
 ]  # fmt: skip
 File = Annotated[

@@ -54,8 +54,8 @@ def rpm(
     outcome = responsiveness.saturate(given, plan, lambda conditions, work: simulate(conditions, work, jobs))
     if not targets.quiet and outcome.records:
         heading(given, [given.seeds], ("duration",))
-        if felt := table.felt(outcome.records, out.width):
-            out.print(felt)
+        if quality := table.applications(outcome.records, out.width):
+            out.print(quality)
         out.print(responsiveness.about(outcome.records), style="dim")
     targets.write(outcome)
     return status(outcome)

@@ -78,8 +78,8 @@ def run(
         rows = stats.summarise(outcome.records)
         heading(scenario, [1])
         out.print(table.compare(rows, out.width))
-        if felt := table.felt(outcome.records, out.width):
-            out.print(felt)
+        if quality := table.applications(outcome.records, out.width):
+            out.print(quality)
         record = outcome.records[0]
         out.print(table.flows(record, out.width))
         if record.get("hosts"):

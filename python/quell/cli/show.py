@@ -145,8 +145,8 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         out.print(table.compare(rows, out.width))
-        if felt := table.felt(outcome.records, out.width):
-            out.print(felt)
+        if quality := table.applications(outcome.records, out.width):
+            out.print(quality)
         out.print(table.legend(rows, out.width, styled=out.is_terminal))
     targets.write(outcome, series=True, json=_json.loads(data))
     return 0

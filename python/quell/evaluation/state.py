@@ -86,9 +86,9 @@ class Kept:
         except InputError:  # also a ValueError
             raise
         except UnicodeDecodeError:
-            raise InputError(f"{path}: is no file of quell evaluate; {_AGAIN}") from None
+            raise InputError(f"{path}: is not a file of quell evaluate; {_AGAIN}") from None
         except (ValueError, TypeError, RecursionError):
-            raise InputError(f"{path}: line {number}: is no finished run; {_AGAIN}") from None
+            raise InputError(f"{path}: line {number}: is not a finished run; {_AGAIN}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
         """Keep a run. If there is no space, raises InputError and leaves the file unchanged."""

@@ -243,7 +243,7 @@ def _reach(address: str) -> None:
     if address in ("local", "auto"):
         return
     if not (colon and host and port.isdigit()):
-        raise ValueError("this is no address")
+        raise ValueError("this is not an address")
     socket.create_connection((host, int(port)), timeout=10).close()
 
 

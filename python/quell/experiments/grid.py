@@ -35,7 +35,7 @@ def points(over: Mapping[str, Sequence[Any]]) -> list[Point]:
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise InputError(
-                f'over: {key}: {values!r} is no list of values; write over={{"{key}": ["10mbit", "20mbit"]}}'
+                f'over: {key}: {values!r} is not a list of values; write over={{"{key}": ["10mbit", "20mbit"]}}'
             )
     return [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
 
@@ -46,7 +46,7 @@ def parse(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         key, equals, values = text.partition("=")
         if not (key and equals and values):
-            raise InputError(f"--over: '{text}' is no key with values; write --over link.rate=5mbit,50mbit")
+            raise InputError(f"--over: '{text}' is not a key with values; write --over link.rate=5mbit,50mbit")
         if key in over:
             raise InputError(f"--over: {key} is given twice; write --over {key}=A,B")
         over[key] = values.split(",")

@@ -136,7 +136,7 @@ def _controlled(given: tuple[object, ...]) -> Controlled:
     if isinstance(controller, type) or not hasattr(controller, "decide"):
         if not callable(controller):
             raise InputError(
-                f"aqm: {controller!r} is no controller: it has no decide(); docs/how-to/extending.md shows one"
+                f"aqm: {controller!r} is not a controller: it has no decide(); docs/how-to/extending.md shows one"
             )
         make = cast("Callable[[], Controller]", controller)
     else:

@@ -314,7 +314,7 @@ def _packets(path: Path) -> Iterator[_Packet]:
     import dpkt
 
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise InputError(f"{path}: is no regular file")
+        raise InputError(f"{path}: is not a regular file")
     try:
         file: BinaryIO = path.open("rb")
     except OSError as error:

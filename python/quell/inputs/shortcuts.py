@@ -59,7 +59,7 @@ def _plain(key: str, value: object) -> Any:
             raise InputError(f"{key}: {value!r} is not a list of {what}")
         return items
     if key == "queue" and not isinstance(value, str):
-        raise InputError(f"queue: {value!r} is no text; to compare several queues write aqm=[...]")
+        raise InputError(f"queue: {value!r} is not text; to compare several queues write aqm=[...]")
     if key == "ecn":
         if value not in (True, False):
             raise InputError(f"ecn: {value!r} is neither True nor False")

@@ -224,7 +224,7 @@ def _lines(text: str) -> Iterator[tuple[list[str], bool]]:
         found = True
         yield ([w for w in words if w != "[offloaded]"] if shown else _after_options(words)), shown
     if not found:
-        raise _error(f"these are no lines of tc; write for example {EXAMPLE}, or give what `tc -s qdisc show` prints")
+        raise _error(f"these are not lines of tc; write for example {EXAMPLE}, or give what `tc -s qdisc show` prints")
 
 
 def _after_options(words: list[str]) -> list[str]:
@@ -558,7 +558,7 @@ def _share(values: dict[str, str], otherwise: float | None) -> float | None:
     if not text:
         return otherwise
     if re.fullmatch(r"\d{1,3}(\.\d+)?%", text) is None:
-        raise _error(f"netem loss `{text}` is no percentage; only random loss is read")
+        raise _error(f"netem loss `{text}` is not a percentage; only random loss is read")
     return float(text[:-1]) / 100
 
 

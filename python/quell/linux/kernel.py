@@ -13,14 +13,14 @@ from pathlib import Path
 from quell import _core
 from quell._core import InputError
 from quell.linux.finding import Finding
-from quell.linux.programs import ended, find
-from quell.linux.spaces import Away
+from quell.linux.programs import completed, find
+from quell.linux.spaces import TemporaryNamespace
 
 _BTF = Path("/sys/kernel/btf/vmlinux")
 _JIT = Path("/proc/sys/net/core/bpf_jit_enable")
 _BPF = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 _CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
-"""Versions of Linux that run quell's programs at clsact, and that have queue disciplines in BPF (NET_SCH_BPF)."""
+"""Versions of Linux: the first that runs quell's programs at clsact, and that with disciplines in BPF (NET_SCH_BPF)."""
 NOTHING = {"noqueue", "ingress", "clsact"}
 """Disciplines without packets."""
 _OURS = "quell_"
@@ -35,13 +35,14 @@ def queues(dev: str | None) -> list[Finding]:
     found = []
     for name in sorted({row[0] for row in rows}):
         # Children of mq are mostly alike: one line for all of a kind.
-        mine = [row[1:] for row in rows if row[0] == name]
-        alike = Counter((kind, handle == "0:", _place(parent)) for kind, handle, parent in mine)
+        here = [row[1:] for row in rows if row[0] == name]
+        alike = Counter((kind, handle == "0:", _place(parent)) for kind, handle, parent in here)
         found += [_queue(name, *key, count, kinds) for key, count in alike.items()]
     return found
 
 
 def _place(parent: str) -> str:
+    """Return a parent without the number below its major number, so that children of mq are alike."""
     return parent if parent == "root" else re.sub(r"[0-9a-f]+$", "*", parent)
 
 
@@ -59,7 +60,7 @@ def _queue(
         return Finding(check, "warn", f"{where}: cannot be steered: {_core.steer_why_not(kind)}", _replace(dev, place))
     knobs, least = kinds[kind, False]
     if default:
-        what = f"{where}: a default discipline (handle 0:), which the kernel does not let one change"
+        what = f"{where}: a default discipline (handle 0:), whose settings the kernel does not change"
         return Finding(check, "warn", what, _replace(dev, place, kind))
     return Finding(check, "ok", f"{where}: {' and '.join(knobs)} can be steered, every {least} ms at most")
 
@@ -97,8 +98,8 @@ def _clsact() -> Finding:
     if find("tc") is None or os.geteuid() != 0:
         return Finding("clsact", "unknown", "can be tested as root only, with tc", "sudo quell doctor")
     try:
-        with Away():
-            refused = ended("tc", "qdisc", "add", "dev", "lo", "clsact").returncode
+        with TemporaryNamespace():
+            refused = completed("tc", "qdisc", "add", "dev", "lo", "clsact").returncode
     except InputError:
         return Finding("clsact", "unknown", "no network namespace can be made to test it", "sudo quell doctor")
     if refused:
@@ -160,12 +161,12 @@ def _attached(dev: str, there: Counter[str] | None, saved: Path | None) -> Findi
         return Finding(check, "warn", what, detach)
     what = ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in sorted(there.items()))
     if saved is None:
-        return Finding(check, "warn", f"{what}: its state file is gone", f"tc qdisc del dev {dev} root takes it away")
+        return Finding(check, "warn", f"{what}: its state file is gone", f"tc qdisc del dev {dev} root removes it")
     if _marks(saved) and not _filtered(dev):
         name = next(iter(there)).removeprefix(_OURS)
         what = f"{what}: another program has removed the filter that marks packets"
         return Finding(check, "warn", what, f"sudo quell attach {dev} {name} ecn, or noecn")
-    return Finding(check, "ok", f"{what}: {detach} takes it away")
+    return Finding(check, "ok", f"{what}: {detach} removes it")
 
 
 def _marks(saved: Path) -> bool:
@@ -180,5 +181,5 @@ def _filtered(dev: str) -> bool:
     """Return whether the filter exists; without tc this is unknown, and it is assumed to exist."""
     if find("tc") is None:
         return True
-    done = ended("tc", "filter", "show", "dev", dev, "egress")
+    done = completed("tc", "filter", "show", "dev", dev, "egress")
     return done.returncode != 0 or " quell " in done.stdout

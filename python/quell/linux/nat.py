@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quell import _core
 from quell._core import InputError
-from quell.linux.programs import ended, find
+from quell.linux.programs import completed, find
 from quell.linux.spaces import has_ipv6, interface_name
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _State:
         except (TypeError, ValueError, RecursionError):
             pass
         raise InputError(
-            f"--nat: {file.path} is no state file of quell shell --nat; set net.ipv4.ip_forward to what it is to be, "
+            f"--nat: {file.path} is not a state file of quell shell --nat; set net.ipv4.ip_forward to the right value, "
             "then delete it"
         )
 
@@ -355,7 +355,7 @@ def _programs() -> tuple[str, ...]:
 
 def _ran(program: str, *arguments: str) -> str:
     """Run iptables or ip6tables; return its output. Raises InputError if it fails."""
-    done = ended(program, "-w", *arguments)
+    done = completed(program, "-w", *arguments)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[0]
         modules = "iptable_nat, ip6table_filter, xt_MASQUERADE, xt_conntrack"

@@ -17,8 +17,8 @@ def find(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
 
 
-def ended(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a system program, found by `find`, to its end."""
+def completed(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a system program, found by `find`, to its end, without input; return its status and output."""
     program = find(words[0]) or words[0]
     return subprocess.run(
         (program, *words[1:]), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
@@ -31,6 +31,7 @@ class Command:
 
     words: tuple[str, ...]
     may_fail: bool = False
+    """Whether a failure is allowed, such as that of deleting what does not exist."""
     unless: tuple[str, ...] = ()
     """Another command; if it succeeds, this one is not run."""
 
@@ -58,9 +59,9 @@ class Command:
 def run(*commands: Command, before: tuple[str, ...] = ()) -> None:
     """Run commands, each after the words `before`. Raises InputError at the first failure that is not allowed."""
     for command in commands:
-        if command.unless and ended(*before, *command.unless).returncode == 0:
+        if command.unless and completed(*before, *command.unless).returncode == 0:
             continue
-        done = ended(*before, *command.words)
+        done = completed(*before, *command.words)
         if done.returncode and not command.may_fail:
             why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
             what = shlex.join(command.words)

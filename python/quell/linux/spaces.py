@@ -32,7 +32,7 @@ def has_interface(name: str) -> bool:
 def has_ipv6() -> bool:
     """Return whether the kernel has IPv6, like quell-live: yes, unless it does not support the address family.
 
-    Missing files in /proc, as in a container, are no evidence of absence.
+    Missing files in /proc, as in a container, are not evidence of absence.
     """
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
@@ -99,8 +99,8 @@ class Space:
         return f"/proc/{self.pid}/ns/net"
 
 
-class Away:
-    """A namespace for this thread within a `with` block, at whose end the namespace ends."""
+class TemporaryNamespace:
+    """A new network namespace, in which this thread is within a `with` block; it ends with the block."""
 
     def __enter__(self) -> Space:
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY)

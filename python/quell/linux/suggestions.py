@@ -13,7 +13,7 @@ from pathlib import Path
 from quell import _core
 from quell.linux.finding import Finding
 from quell.linux.kernel import NOTHING
-from quell.linux.programs import ended, find
+from quell.linux.programs import completed, find
 
 MAX_COMMANDS = 3
 _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -48,7 +48,7 @@ def commands(found: Sequence[Finding], dev: str | None = None) -> list[str]:
 
 def _may_have_spaces() -> bool:
     """Whether this user may create namespaces."""
-    return find("unshare") is not None and ended("unshare", "--user", "--net", "true").returncode == 0
+    return find("unshare") is not None and completed("unshare", "--user", "--net", "true").returncode == 0
 
 
 def interface() -> str | None:

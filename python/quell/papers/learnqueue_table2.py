@@ -41,7 +41,7 @@ READINGS = (f"{LQ} delayed_credit", f"{LQ} bytes_max_delay", f"{LQ} current_max_
 SIGNED = "learnqueue target 30ms"
 """The corrected reward with the paper's target."""
 CONTROL = '"control the latency around a reference value": a second flow from 33 to 66 s, delay'
-"""A claim of section 1, measured on Figure 11: two-sided, since a delay far below the reference is no control."""
+"""A claim of section 1, measured on Figure 11: two-sided, since a delay far below the reference is not control."""
 BIN_S = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Results of measuring a paper: the data that a paper's module fills."""
+"""Results of measuring a paper: values of its claims, figures, tables and notes, which the paper's module fills in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Measured:
 
     value: Estimate | None
     why: str = ""
-    """Explanation of a miss from an experiment of the same command; shown only if the claim is not reached."""
+    """Why the claim is missed, found by an experiment of the same command; shown only if it is missed."""
     exact: bool = False
-    """Whether the value is computed and has no interval because it cannot vary."""
+    """Whether the value is computed, so that it cannot vary and has no interval."""
     constant: bool = False
     """Whether the measured policy has a constant output, so that there is no verdict on a learner."""
 

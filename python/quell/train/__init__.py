@@ -8,7 +8,7 @@ from quell._core import InputError
 from quell.common.extras import install
 
 
-class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
+class Stopped(Exception):  # noqa: N818 (Ctrl-C is not an error)
     """A training stopped early: the message is one line with the reason and how to continue."""
 
     def __init__(self, message: str, status: int) -> None:

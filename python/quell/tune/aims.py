@@ -8,8 +8,7 @@ from typing import Any
 
 from quell._core import InputError
 from quell.common.names import known
-from quell.results import experience as felt
-from quell.results import stats
+from quell.results import experience, stats
 from quell.tune.line import BULK, Line
 
 Record = Mapping[str, Any]
@@ -31,9 +30,9 @@ def goodput(record: Record, direction: str) -> float:
 
 
 def application(record: Record, title: str) -> float | None:
-    """Return one of `felt`'s figures, averaged over the applications of that kind; None if there is none."""
-    figure = next(figure for figure in felt.FIGURES if figure.title == title)
-    value = felt.mean([record], figure)
+    """Return one of `experience`'s figures, averaged over the applications of that kind; None if there is none."""
+    figure = next(figure for figure in experience.FIGURES if figure.title == title)
+    value = experience.mean([record], figure)
     return None if value is None else value.mean
 
 

@@ -24,7 +24,7 @@ from quell._core import InputError
 from quell.common.files import signals_wait
 from quell.linux.programs import Command
 from quell.linux.programs import run as run  # a test ends the process at a given command
-from quell.linux.spaces import Away, has_interface, interface_name
+from quell.linux.spaces import TemporaryNamespace, has_interface, interface_name
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
 from quell.tune.netlink import Node
@@ -162,7 +162,7 @@ def refused(dev: str, kinds: Sequence[str], line: Line) -> dict[str, str]:
     found = {}
     for kind in kinds:
         try:
-            with Away() as space_:
+            with TemporaryNamespace() as space_:
                 space_.run(_pair(dev))
                 for setting in (space.default(kind), space.moved(kind)):
                     space_.run(*targets.tc_commands(dev, line, *search.shapes(setting, line)))
@@ -260,8 +260,8 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
     inner = targets.ifb(dev)
     if has_interface(inner) and not _is_ifb(inner):
         # Packets redirected to another kind of interface do not return.
-        raise InputError(f"--apply {dev}: {inner} is no ifb, and what arrives would be lost there; rename or remove it "
-                         f"(`ip -details link show dev {inner}`)")  # fmt: skip
+        raise InputError(f"--apply {dev}: {inner} is not an ifb, and what arrives would be lost there; rename or "
+                         f"remove it (`ip -details link show dev {inner}`)")  # fmt: skip
     try:
         state = State(Side.of(dev), Side.of(inner))
     except InputError as error:
@@ -301,7 +301,7 @@ def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
     sides = _named(dev, state)
     # The state has indices of interfaces; in the namespace they need the same names and indices.
     others = {index: interface_name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
-    with Away() as space:
+    with TemporaryNamespace() as space:
         for index, name in others.items():
             if name and not has_interface(name):
                 space.run(Command.of("ip link add name {name} index {index} type ifb", name=name, index=index))

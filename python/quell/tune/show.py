@@ -126,7 +126,7 @@ def verdict(judged: Judged) -> str:
         gain = judged.gain_over_now
         return (
             "Leave it as it is: the objective of what would be offered differs from that of what runs now by "
-            f"{gain.mean:+.3f} ±{gain.half or 0:.3f}, which is no certain gain."
+            f"{gain.mean:+.3f} ±{gain.half or 0:.3f}, which is not a certain gain."
         )
     if judged.gain is None or judged.gain_elsewhere is None:
         return "The best default is offered: the search found nothing better."
@@ -134,7 +134,8 @@ def verdict(judged: Judged) -> str:
     gains = f"by {here.mean:+.3f} ±{here.half or 0:.3f} on new seeds and {elsewhere.mean:+.3f} on other lines"
     if judged.tuned:
         return f"The tuned setting's objective differs from the best default's {gains}."
-    return f"The best default is offered: the search's best setting differs from it {gains}, which is no certain gain."
+    uncertain = f"the search's best setting differs from it {gains}, which is not a certain gain"
+    return f"The best default is offered: {uncertain}."
 
 
 def described(setting: Setting) -> str:

@@ -44,7 +44,7 @@ class Target:
 def interface(name: str, option: str = "--dev") -> str:
     """Check the name of an interface. Raises InputError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}", name):
-        raise InputError(f"{option} {name}: is no name of an interface (at most 15 letters, digits, . _ - @)")
+        raise InputError(f"{option} {name}: is not a name of an interface (at most 15 letters, digits, . _ - @)")
     return name
 
 

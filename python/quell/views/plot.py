@@ -19,7 +19,7 @@ from quell import _core
 from quell._core import InputError
 from quell.common import files
 from quell.common.extras import install
-from quell.results import experience as felt
+from quell.results import experience
 from quell.results.frame import is_flat
 from quell.results.frame import records as records_of
 from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise
@@ -236,7 +236,7 @@ def save(runs: pl.DataFrame, folder: str | Path, formats: Sequence[str] = ("pdf"
     if any(r.get("series") is not None for r in records):
         figures["series"] = series
     texts = {"table": latex(runs)}
-    if felt.shown(records):
+    if experience.shown(records):
         texts["people"] = latex(runs, people=True)
     drawn = {f"{name}.{kind}": _bytes(draw(runs), kind) for name, draw in figures.items() for kind in formats}
     place = Path(folder)
@@ -347,12 +347,12 @@ def _cell(value: Estimate | None, measure: Measure, is_best: bool) -> str:
 
 
 def _people(rows: Sequence[Row], records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
-    figures = felt.shown(records)
+    figures = experience.shown(records)
     if not figures:
         raise InputError("plot: the runs have no applications; leave people out")
     grouped = _by_queue(records)
     head = [_plain(f"{f.title}, {f.unit}") for f in figures]
-    means = [[felt.mean(grouped[row.queue], f) for f in figures] for row in rows]
+    means = [[experience.mean(grouped[row.queue], f) for f in figures] for row in rows]
     return head, [
         ["--" if m is None else f"{m.mean:.{f.digits}f}" for m, f in zip(of_row, figures, strict=True)]
         for of_row in means

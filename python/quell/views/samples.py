@@ -67,7 +67,7 @@ def _json_lines(path: Path) -> pl.LazyFrame:
 def load(path: Path) -> pl.DataFrame:
     """Read samples from a file that `quell watch` wrote. Raises InputError."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is no regular file")
+        raise InputError(f"{path}: is not a regular file")
     if path.suffix == ".parquet":
         _try(path)
     return _load(path)

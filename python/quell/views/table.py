@@ -14,7 +14,7 @@ from rich.text import Text
 
 from quell.common.console import Screen
 from quell.common.text import counted_range, one_line
-from quell.results import experience as _felt
+from quell.results import experience
 from quell.results.frontier import Point
 from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise, upward
 
@@ -24,7 +24,7 @@ _FRONT = "◆"
 _UNSURE = "◇"
 _OPTION = 27
 """Width of the options' column in a list of queues."""
-_FELT_SPARE = ("freezes", "stalls", "video", "backup")
+_SPARE_FIGURES = ("freezes", "stalls", "video", "backup")
 # Columns that a narrow terminal omits, in this order.
 _SPARE = (
     "grade_down_ms",
@@ -231,22 +231,22 @@ def _flow_name(flow: Mapping[str, Any]) -> str:
     return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms{more}"
 
 
-def felt(records: Sequence[Record], width: int) -> Table | None:
+def applications(records: Sequence[Record], width: int) -> Table | None:
     """Return a table of the applications' results, a row per queue; None without applications.
 
     If `width` is too small, titles take two lines, and then columns are left out and named below.
     """
-    figures = _felt.shown(records)
+    figures = experience.shown(records)
     if not figures:
         return None
-    table = _felt_by(records, figures, [f.title for f in figures])
+    table = _applications_by(records, figures, [f.title for f in figures])
     kept = list(figures)
-    for spare in ("", *_FELT_SPARE):
+    for spare in ("", *_SPARE_FIGURES):
         if _width(table) <= width:
             break
         kept = [f for f in kept if f.title != spare]
         titles = [f.title.replace(" ", "\n") if " " in f.title else f"\n{f.title}" for f in kept]
-        table = _felt_by(records, kept, titles)
+        table = _applications_by(records, kept, titles)
     return _named(table, [f"{f.title} {f.unit}" for f in figures if f not in kept], width)
 
 
@@ -255,15 +255,15 @@ def _width(table: Table) -> int:
     return table.__rich_measure__(console, console.options).maximum
 
 
-def _felt_by(records: Sequence[Record], figures: Sequence[_felt.Figure], titles: Sequence[str]) -> Table:
+def _applications_by(records: Sequence[Record], figures: Sequence[experience.Figure], titles: Sequence[str]) -> Table:
     table = _columns("queue", *(f"{title}\n{f.unit}" for title, f in zip(titles, figures, strict=True)))
     for queue in dict.fromkeys(r["queue"] for r in records):
         runs = [r for r in records if r["queue"] == queue]
-        table.add_row(Text(one_line(queue)), *(_judged(_felt.mean(runs, f), f) for f in figures))
+        table.add_row(Text(one_line(queue)), *(_judged(experience.mean(runs, f), f) for f in figures))
     return table
 
 
-def _judged(value: Estimate | None, figure: _felt.Figure) -> Text:
+def _judged(value: Estimate | None, figure: experience.Figure) -> Text:
     if value is None:
         return Text("–", "dim")
     style = {"good": "green", "fair": "yellow", "bad": "red", "": ""}[figure.verdict(value.mean)]
@@ -315,7 +315,7 @@ def tins(listed: Sequence[Mapping[str, Any]], title: str = "tin") -> Table:
 def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
     """List the queues of an 802.11n cell with the airtime of their frames."""
     table = _columns(
-        "on the air",
+        "queue",
         "throughput\nMbit/s",
         "sojourn\nmean ms",
         "drops\npackets",

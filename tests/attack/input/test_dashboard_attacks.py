@@ -144,7 +144,7 @@ def test_guesses_of_the_token_get_nothing(target: Target) -> None:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     ],
 )
-def test_what_is_no_question_of_its_is_refused(target: Target, question: bytes) -> None:
+def test_a_malformed_request_is_refused(target: Target, question: bytes) -> None:
     said = target.ask(question)
     assert re.match(rb"HTTP/1.0 (400|403|404|405|431) ", said), said
     assert target.state().startswith(b"HTTP/1.0 200")
@@ -211,7 +211,7 @@ print(said.decode()[:300])
 """
 
 
-def test_metrics_go_to_who_asks_for_them_only(net: Net) -> None:
+def test_metrics_go_only_to_clients_that_request_them(net: Net) -> None:
     live = net.live("--rate", "8mbit", "--metrics", "9141")
 
     def ask(question: str) -> str:

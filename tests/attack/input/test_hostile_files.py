@@ -237,7 +237,7 @@ def test_a_record_without_round_trip_times_and_a_model_that_ignores_an_input_are
 
 @pytest.mark.skipif(not QUELL_LIVE.exists(), reason="quell-live is not built")
 @pytest.mark.parametrize("words", [[], ["watch"], ["steer", "v0"], ["attach"], ["--dev"], ["--config"]])
-def test_an_argument_that_is_no_text_is_refused_in_a_line(words: list[str]) -> None:
+def test_an_argument_that_is_not_text_is_refused_in_a_line(words: list[str]) -> None:
     done = subprocess.run([QUELL_LIVE, *words, b"\xff"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert '"\\xFF"' in done.stderr

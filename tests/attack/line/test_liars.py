@@ -101,7 +101,7 @@ def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
 ) -> None:
     """SECURITY.md: a tenth of the highest capacity that was measured, forgotten with a time constant of 5 minutes.
 
-    The line's load comes from a host without timestamps, which is no evidence of anything.
+    The line's load comes from a host without timestamps, which is not evidence of anything.
     """
     begin, lie, path = 20, 150, tmp_path / "status"
     net.run(net.b, "sysctl", "-qw", "net.ipv4.tcp_timestamps=0")

@@ -13,11 +13,11 @@ import pytest
 from kernel_vm import in_kernel, ready
 
 HERE = Path(__file__).resolve().parent
-HEAD = "| attached queue | frames | taken of 3600 | goodput of a TCP flow beside, of 20 Mbit/s | memory more |"
+HEAD = "| attached queue | frames | taken of 3600 | goodput of a concurrent TCP flow, of 20 Mbit/s | memory growth |"
 
 
 @pytest.mark.guest
-def test_a_flood_harms_neither_the_kernel_nor_a_flow_beside_it(
+def test_a_flood_harms_neither_the_kernel_nor_a_concurrent_flow(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     ready()

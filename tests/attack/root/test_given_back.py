@@ -128,7 +128,7 @@ def test_an_interface_with_the_ifbs_name_that_is_none_is_neither_used_nor_delete
         ip -details link show dev ifb4v0 | grep -c -w {kind}
         """,
     )
-    assert refused.startswith("--apply v0: ifb4v0 is no ifb, ") and "rename or remove it" in refused
+    assert refused.startswith("--apply v0: ifb4v0 is not an ifb, ") and "rename or remove it" in refused
     assert shown == ["same", "v0 has again what it had before", "1"]
 
 
@@ -624,7 +624,7 @@ ls /run/quell/*.json 2>/dev/null || echo none
 
 @pytest.mark.parametrize(("other", "limit"), [("0", 1000), ("1", 500)], ids=["this", "another"])
 def test_what_a_steer_of_another_boot_left_is_not_brought_back(tmp_path: Path, other: str, limit: int) -> None:
-    """If `/run` is no tmpfs, the file survives a boot, and the interface's number may now be another one's."""
+    """If `/run` is not a tmpfs, the file survives a boot, and the interface's number may now be another one's."""
     shown, left = lines(tmp_path, OLD.replace("OTHER", other))
     assert f"limit {limit}p" in shown
     assert left == "none"

@@ -63,7 +63,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_it_leaves_is_restored(tmp_path: Path, kind: str) -> None:
+def test_leftovers_of_a_killed_command_are_restored(tmp_path: Path, kind: str) -> None:
     command, first, restore = (
         word.format(live=QUELL_LIVE, quell=QUELL) if isinstance(word, str) else str(word) for word in KINDS[kind]
     )

@@ -311,7 +311,7 @@ def test_hostile_values_are_one_line_and_change_nothing(
     assert not place.ran.exists()
 
 
-def test_what_is_no_file_keeps_root_neither_waiting_nor_reading(place: Place) -> None:
+def test_something_other_than_a_file_makes_root_neither_wait_nor_read(place: Place) -> None:
     path = place.plant("live", "v0", EVIL)
     (place.run_folder / "secret").write_text("secret")
     for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/run/secret")):
@@ -368,10 +368,10 @@ def test_root_reads_the_units_folder_as_hostile(place: Place) -> None:
     # Only its own rules are removed; nothing is executed.
     assert plant(f"echo '{json.dumps(EVIL)}' >{name}.json").returncode == 0
     refused(plant(f"ln -s /run/victim {name}.json"), name, "is a link")
-    refused(plant(f"mkfifo {name}.json"), name, "is no regular file")
+    refused(plant(f"mkfifo {name}.json"), name, "is not a regular file")
     refused(plant(f"mkdir {name}.json"), name, "Is a directory")
     refused(plant(f"echo '{json.dumps(EVIL)}' >{name}.json; ln -s /run/victim {name}.lock"), name, "is a link")
-    refused(plant(f"echo '{json.dumps(EVIL)}' >{name}.json; mkfifo {name}.lock"), name, "is no regular file")
+    refused(plant(f"echo '{json.dumps(EVIL)}' >{name}.json; mkfifo {name}.lock"), name, "is not a regular file")
     # Invalid names of interfaces.
     for dev in ("a b", "x\ny", "$(id)", "\x1b[2J", "a" * 100):
         done = plant(f"echo '{json.dumps(EVIL)}' >'live-{place.space}-{dev}.json'")

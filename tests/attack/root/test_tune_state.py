@@ -99,7 +99,7 @@ def test_a_good_state_is_undone(tmp_path: Path) -> None:
 
 
 def test_what_was_there_before_another_boot_is_not_put_back(tmp_path: Path) -> None:
-    """If `/run` is no tmpfs, the file survives a boot, and the interface's number may now be another one's."""
+    """If `/run` is not a tmpfs, the file survives a boot, and the interface's number may now be another one's."""
     old = GOOD | {"own": {"index": "INDEX", "tree": [], "redirect": 0}, "boot": 1}
     done = undo(tmp_path, json.dumps(old))
     assert done.returncode == 0, done.stderr
@@ -151,7 +151,7 @@ def test_a_hostile_value_is_refused_and_nothing_is_done(tmp_path: Path, key: str
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "7", "NaN", "9" * 5000, "[" * 100_000], ids=lambda text: text[:4])
-def test_what_is_no_state_is_refused_and_nothing_is_done(tmp_path: Path, text: str) -> None:
+def test_an_invalid_state_is_refused_and_nothing_is_done(tmp_path: Path, text: str) -> None:
     refused(tmp_path, text)
 
 

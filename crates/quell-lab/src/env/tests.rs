@@ -64,7 +64,7 @@ fn an_episode_has_a_step_per_period_and_the_step_after_begins_the_next() {
 }
 
 #[test]
-fn what_leaves_in_the_periods_is_what_left_the_queue() {
+fn packets_of_the_periods_are_those_that_left_the_queue() {
     let task = rl_aqm(Randomization::default());
     let mut env = Env::new(&task, 1).unwrap();
     let mut mbit = 0.0;
@@ -375,7 +375,7 @@ fn answers_of_a_network_from_outside_make_the_run_of_that_network_inside() {
 }
 
 #[test]
-fn actions_at_packets_need_a_network_to_stand_in_for() {
+fn actions_at_packets_need_a_network_that_they_replace() {
     let refused = |change: fn(&mut Task)| {
         let mut task = flow_limits();
         change(&mut task);

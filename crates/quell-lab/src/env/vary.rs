@@ -14,7 +14,7 @@ use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 pub struct Randomization {
     /// Rate of the bottleneck, bit/s, log-uniform. It replaces a schedule or a trace.
     pub rate: Option<(u64, u64)>,
-    /// Base round trip of all flows, ns, log-uniform. Delays of links are shortened to fit into it.
+    /// Base round trip of all flows, log-uniform. Delays of links are shortened to fit into it.
     pub rtt: Option<(Duration, Duration)>,
     /// Range of `count` of each table of TCP flows.
     pub flows: Option<(u64, u64)>,

@@ -129,7 +129,7 @@ fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
 }
 
 #[test]
-fn a_limit_of_one_is_compared_with_three_as_the_window_has_it() {
+fn a_limit_of_one_is_compared_with_three_because_of_the_window() {
     for (_, o) in decided(&lab(Settings::new(10.0), -50.0), 0..4) {
         assert_eq!((o.before, o.sides.map(|s| s.limit)), (1, [1, 3]));
     }

@@ -89,7 +89,7 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
             (-known - 2..=2).contains(&((told.as_nanos() as i64 - ms * 1_000_000) / 1_000_000))
         };
         assert!(
-            up.apart && is(up.up, 40) && is(up.down, 0),
+            up.by_direction && is(up.up, 40) && is(up.down, 0),
             "{near}: {up:?}"
         );
         assert!(is(down.up, 0) && is(down.down, 70), "{near}: {down:?}");
@@ -106,7 +106,7 @@ fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
     assert!(late.clone().count() > 100);
     for (now, delay) in late {
         assert!(
-            delay.apart && delay.down <= MS && delay.up >= 11 * MS,
+            delay.by_direction && delay.down <= MS && delay.up >= 11 * MS,
             "{now:?}: {delay:?}"
         );
     }
@@ -122,7 +122,7 @@ fn other_clocks_tell_the_delay_of_both_directions_together() {
             .last()
             .unwrap();
         assert_eq!(
-            (told.up, told.down, told.apart),
+            (told.up, told.down, told.by_direction),
             (40 * MS, 40 * MS, false),
             "{far}"
         );
@@ -241,7 +241,7 @@ fn unanswered_segments_do_not_replace_answered_connections() {
 }
 
 #[test]
-fn a_sender_with_nothing_to_send_is_no_delay() {
+fn a_sender_with_nothing_to_send_is_not_a_delay() {
     let mut passive = Passive::default();
     passive.left(after(1), after(1), &stamped(1, 0, true));
     assert!(passive.came(after(31), &stamped(1, 1, true)).is_some());
@@ -277,11 +277,11 @@ fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
         passive.came(at + takes, &stamped(value, value, true))
     };
     let delay = told(after(100), 2, 12 * MS).unwrap();
-    let all = [delay.up, delay.down, delay.fell];
+    let all = [delay.up, delay.down, delay.base_decrease];
     assert_eq!(all, [2 * MS, 2 * MS, Duration::ZERO]);
     assert_eq!(told(after(200), 3, 20 * MS), None);
     let delay = told(after(300), 4, 8 * MS).unwrap();
-    assert_eq!((delay.up, delay.fell), (Duration::ZERO, 2 * MS));
+    assert_eq!((delay.up, delay.base_decrease), (Duration::ZERO, 2 * MS));
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn precise_trip(passive: &mut Passive, host: u64, at: Instant) {
 }
 
 #[test]
-fn one_host_whose_clock_tells_the_directions_apart_does_not_silence_others() {
+fn one_host_whose_clock_distinguishes_the_directions_does_not_silence_others() {
     let mut passive = Passive::default();
     let mut heard = 0;
     for at in every(100 * MS, Instant::from_secs(1)..Instant::from_secs(20)) {

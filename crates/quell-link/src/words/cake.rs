@@ -171,7 +171,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
                 syntax: "MASK",
                 set: |p, text| {
                     p.fwmark = mask(text).ok_or_else(|| {
-                        Error::new(format!("\"{text}\" is no mask"))
+                        Error::new(format!("\"{text}\" is not a mask"))
                             .remedy("write a number up to 4294967295, or a hexadecimal one as 0xff")
                     })?;
                     Ok(())
@@ -295,7 +295,8 @@ pub(super) static CAKE: Kind<Params> = Kind {
                 set: |p, text| {
                     let overhead = text.parse().ok().filter(|o| (-64..=256).contains(o));
                     let error = || {
-                        Error::new(format!("\"{text}\" is no overhead")).remedy("write -64 to 256")
+                        Error::new(format!("\"{text}\" is not an overhead"))
+                            .remedy("write -64 to 256")
                     };
                     p.framing.overhead = overhead.ok_or_else(error)?;
                     p.of_ip = !p.raw;
@@ -420,11 +421,11 @@ mod tests {
     fn values_out_of_range_say_what_is_right() {
         assert_eq!(
             error("cake overhead 300"),
-            "cake: overhead: \"300\" is no overhead; write -64 to 256"
+            "cake: overhead: \"300\" is not an overhead; write -64 to 256"
         );
         assert_eq!(
             error("cake fwmark tin"),
-            "cake: fwmark: \"tin\" is no mask; write a number up to 4294967295, or a hexadecimal one as 0xff"
+            "cake: fwmark: \"tin\" is not a mask; write a number up to 4294967295, or a hexadecimal one as 0xff"
         );
         assert!(error("cake mpu 300").starts_with("cake: mpu: \"300\" is too large"));
         assert!(error("cake adsl").contains("unknown option `adsl`"));
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(params("cake fwmark 010").fwmark, 8);
         assert_eq!(params("cake fwmark 0").fwmark, 0);
         for text in ["0x", "08", "+1", "0x+1"] {
-            assert!(error(&format!("cake fwmark {text}")).contains("is no mask"));
+            assert!(error(&format!("cake fwmark {text}")).contains("is not a mask"));
         }
         assert_eq!(params("cake fwmark 240"), params("cake fwmark 0xf0"));
         assert_eq!(canonical("cake fwmark 240"), "cake fwmark 0xf0");

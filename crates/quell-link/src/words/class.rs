@@ -33,7 +33,7 @@ impl Id {
         let parts = parts.and_then(|(major, minor)| Some((part(major)?, part(minor)?)));
         let id = parts.map(|(major, minor)| u32::from(major) << 16 | u32::from(minor));
         id.filter(|id| id & 0xffff != 0).map(Self).ok_or_else(|| {
-            Error::new(format!("\"{text}\" is no class")).remedy("write MAJOR:MINOR, as in 1:10")
+            Error::new(format!("\"{text}\" is not a class")).remedy("write MAJOR:MINOR, as in 1:10")
         })
     }
 }
@@ -383,7 +383,7 @@ mod tests {
             ),
             (
                 "htb class 1 rate 1mbit",
-                "htb: class: \"1\" is no class; write MAJOR:MINOR, as in 1:10",
+                "htb: class: \"1\" is not a class; write MAJOR:MINOR, as in 1:10",
             ),
             (
                 "htb class 1:1 rate 1mbit class",

@@ -51,7 +51,7 @@ impl Spec for Words {
 fn set_default(words: &mut Words, text: &str) -> Result<(), Error> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     words.params.default = u16::from_str_radix(digits, 16).map_err(|_| {
-        let what = format!("\"{text}\" is no minor number of a class");
+        let what = format!("\"{text}\" is not a minor number of a class");
         Error::new(what).remedy("write the part behind the colon, in hexadecimal digits")
     })?;
     Ok(())

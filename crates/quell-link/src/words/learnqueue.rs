@@ -42,12 +42,12 @@ impl Words {
         })?;
         let table = Table::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
         self.table = Some((file.to_owned(), Arc::new(table)));
-        *self = self.brought();
+        *self = self.of_file();
         Ok(())
     }
 
     /// The words with only the table given.
-    fn brought(&self) -> Self {
+    fn of_file(&self) -> Self {
         let params = self.table.as_ref().map(|(_, table)| table.params());
         Self {
             params: params.unwrap_or_default(),
@@ -96,7 +96,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
             Field::File {
                 set: Words::load,
                 get: |w| w.file().to_owned(),
-                brought: Words::brought,
+                of_file: Words::of_file,
             },
             "a table from quell train learnqueue, with its options (no blanks in its path)",
         ),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_start_from_a_table_says_why() {
+    fn a_queue_that_cannot_start_from_a_table_says_why() {
         let file = file("refused.safetensors", Params::default());
         let error = |words: &str| Queue::parse(words).expect_err(words).to_string();
         assert_eq!(

@@ -41,7 +41,7 @@ trait Row {
     /// The default parameters.
     fn fresh(&self) -> Box<dyn Row + '_>;
     /// The parameters with only the file of this option given.
-    fn brought(&self, option: usize) -> Option<Box<dyn Row + '_>>;
+    fn of_file(&self, option: usize) -> Option<Box<dyn Row + '_>>;
 }
 
 /// Parameters of a kind.
@@ -77,11 +77,11 @@ impl<T: Clone> Row for Filled<'_, T> {
         Box::new(self.kind.filled())
     }
 
-    fn brought(&self, option: usize) -> Option<Box<dyn Row + '_>> {
-        let Field::File { brought, .. } = self.kind.options[option].field else {
+    fn of_file(&self, option: usize) -> Option<Box<dyn Row + '_>> {
+        let Field::File { of_file, .. } = self.kind.options[option].field else {
             return None;
         };
-        let params = brought(&self.params);
+        let params = of_file(&self.params);
         let kind = self.kind;
         Some(Box::new(Filled { kind, params }))
     }
@@ -197,8 +197,8 @@ fn differing(row: &dyn Row) -> Vec<String> {
         }
         // It may change the defaults of later options. Setting cannot fail, since the value was
         // parsed before.
-        match row.brought(i) {
-            Some(brought) => default = brought,
+        match row.of_file(i) {
+            Some(of_file) => default = of_file,
             None => drop(default.set(i, head.name_of(&value), &value)),
         }
         words.push(head.words(&value));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_preset_overrides_has_to_come_after_it() {
+    fn an_option_that_a_preset_overrides_must_follow_it() {
         let models = concat!(env!("CARGO_MANIFEST_DIR"), "/models/");
         let table = quell_qdisc::control::learnqueue::Params {
             max_size: 60,

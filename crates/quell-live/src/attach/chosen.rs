@@ -74,7 +74,7 @@ impl Selection {
                     return Err(error.key(format!("{name} {word}")).remedy("leave it out"));
                 }
                 _ => {
-                    let error = Error::new("is no option of an attached queue").key(word);
+                    let error = Error::new("is not an option of an attached queue").key(word);
                     return Err(error.remedy("ecn or noecn; --rate and --limit set the rest"));
                 }
             });
@@ -113,7 +113,7 @@ mod tests {
         assert!(marks("hush") && marks("codel ecn") && !marks("codel") && !marks("hush noecn"));
         let error = |words| Selection::parse(words).expect_err("refused").to_string();
         assert!(error("rlaqm ecn").contains("cannot mark"));
-        assert!(error("hush quantum 300").contains("quantum: is no option"));
+        assert!(error("hush quantum 300").contains("quantum: is not an option"));
         assert!(error("hosh").contains("`hush`"));
     }
 }

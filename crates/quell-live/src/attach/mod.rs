@@ -22,6 +22,7 @@ use quell_link::units::parse_rate;
 use crate::bpf::page::{Knobs, Page};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::{Dump, whole};
+use crate::rtnetlink::failed;
 use crate::rtnetlink::message::{Handle, INGRESS};
 use crate::rtnetlink::request::{QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
@@ -68,7 +69,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return Err(error.remedy(format!("give {name}")));
     }
     let knobs = options.knobs()?;
-    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let no = |e| failed(e).key(dev);
     let rows = tree::rows(&mut Dump::new().map_err(no)?, device).map_err(no)?;
     let Some(words) = &options.words else {
         return shown(dev, &rows);
@@ -89,10 +90,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
         },
         None => None,
     };
-    let saved = left.as_ref().filter(|saved| saved.is_there(&rows));
+    let saved = left.as_ref().filter(|saved| saved.has_own_root(&rows));
     if let Some(saved) = saved
-        && saved.has(name, &rows)
-        && saved.marks_as(chosen.said).map_err(no)?
+        && saved.is_current(name, &rows)
+        && saved.marks_as_requested(chosen.said).map_err(no)?
     {
         for slot in Page::open(&saved.page())?.slots() {
             slot.set(&knobs);
@@ -124,7 +125,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 /// Refuses to replace a discipline that has filters, since detach could not restore them.
 fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
-    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let no = |e| failed(e).key(dev);
     let mut dump = Dump::new().map_err(no)?;
     for row in &plan.before.rows {
         let has = whole(|| {
@@ -154,7 +155,7 @@ fn attach(
 ) -> Result<(), Error> {
     let name = chosen.discipline.name;
     let dev = options.dev.as_str();
-    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let no = |e| failed(e).key(dev);
     let mut saved = Saved::new(name, object.page, plan, hooks);
     file.write(&saved)?;
     let mut rtnl = RtnlWriter::new().map_err(no)?;
@@ -197,7 +198,7 @@ fn attach(
 /// loading takes long enough for that, and it would be lost. The rate of cake with autorate-ingress
 /// changes by itself.
 fn has_not_changed(plan: &Plan, rows: &[QdiscState], dev: &str) -> Result<(), Error> {
-    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let no = |e| failed(e).key(dev);
     let now = tree::rows(&mut Dump::new().map_err(no)?, plan.device).map_err(no)?;
     let leaving = |row: &&QdiscState| !row.key.class && row.key.parent != INGRESS;
     let same = |(one, other): (&QdiscState, &QdiscState)| {
@@ -245,7 +246,7 @@ fn mark(
 /// Prints what is attached to a device, with its gauges.
 fn shown(dev: &str, rows: &[QdiscState]) -> Result<(), Error> {
     let saved = held(dev)?.read::<Saved>()?;
-    let saved = saved.filter(|saved| saved.is_there(rows));
+    let saved = saved.filter(|saved| saved.has_own_root(rows));
     let saved = saved.ok_or_else(|| nothing(dev))?;
     let now = sys::monotonic();
     let mut out = std::io::stdout().lock();
@@ -262,13 +263,13 @@ fn shown(dev: &str, rows: &[QdiscState]) -> Result<(), Error> {
 /// Refuses to overwrite the state file if it is about another interface, which had this name, and
 /// quell's discipline is still attached there.
 fn not_elsewhere(saved: &Saved, dev: &str) -> Result<(), Error> {
-    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let no = |e| failed(e).key(dev);
     if host::is_gone(saved.device) {
         return Ok(());
     }
     let now = host::name(saved.device).unwrap_or_default();
     let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
-    if !saved.is_there(&rows) {
+    if !saved.has_own_root(&rows) {
         return Ok(());
     }
     let what = format!(

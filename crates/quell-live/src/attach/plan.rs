@@ -1,16 +1,14 @@
 //! Plans which disciplines of a device are replaced, and makes the requests.
 
-use std::io;
-
 use quell_link::Error;
 use quell_qdisc::num;
 
 use super::before::{HANDLES, PreviousQdiscs, RESTORABLE, Row};
 use crate::bpf::page::Knobs;
+use crate::rtnetlink::failed;
 use crate::rtnetlink::message::{NEW_QDISC, ROOT};
 use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applied};
 use crate::rtnetlink::tree::describe;
-use crate::system::host;
 
 /// Most queues, as `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place
 /// in memory.
@@ -141,8 +139,7 @@ impl Plan {
                 }
             }
         }
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        let outcomes = rtnl.send().map_err(no)?;
+        let outcomes = rtnl.send().map_err(failed)?;
         applied(outcomes, std::iter::repeat(self.dev.as_str())).map(drop)
     }
 }
@@ -159,7 +156,7 @@ fn check(dev: &str, rows: &[Row], root: Option<&QdiscState>, replace: bool) -> R
     let unknown = rows.iter().find(|row| !RESTORABLE.contains(&&*row.kind));
     if let Some(row) = unknown {
         let what = format!("quell could not put {} back later", row.kind);
-        return Err(error(&what).remedy(format!("tc qdisc del dev {dev} root takes it away")));
+        return Err(error(&what).remedy(format!("tc qdisc del dev {dev} root removes it")));
     }
     match replace {
         true => Ok(()),

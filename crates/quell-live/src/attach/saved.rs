@@ -11,6 +11,7 @@ use super::plan::Plan;
 use crate::bpf::page::{PageId, SLOTS};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::failed;
 use crate::rtnetlink::message::{DEL_QDISC, Key, ROOT};
 use crate::rtnetlink::request::{
     MAX_OPTIONS, QdiscState, REPLACE, Request, RtnlWriter, applied, change,
@@ -19,7 +20,7 @@ use crate::rtnetlink::tree;
 use crate::system::host;
 use crate::system::state::{CHANGES, Command, State};
 
-/// Most filters: the current one, and earlier ones that have not been removed.
+/// Maximum number of filters: the current one, and earlier ones that have not been removed.
 const MAX_HOOKS: usize = 64;
 
 /// The command that owns these state files.
@@ -40,7 +41,7 @@ pub struct Saved {
     pub name: String,
     /// ID of the map with its knobs and gauges.
     pub page: u32,
-    /// Number of its queues.
+    /// Number of the discipline's queues.
     pub slots: u32,
     /// Handle of the root.
     root: u32,
@@ -99,28 +100,30 @@ impl Saved {
 
     /// Whether the root of its device is still one of quell's disciplines. This includes the
     /// previous one, in case a process was killed while it replaced that.
-    pub fn is_there(&self, rows: &[QdiscState]) -> bool {
+    pub fn has_own_root(&self, rows: &[QdiscState]) -> bool {
         rows.iter().any(|row| self.is_root(row))
     }
 
-    /// Whether the root of its device is the saved discipline, and that has this name.
-    pub fn has(&self, name: &str, rows: &[QdiscState]) -> bool {
+    /// Whether the root of its device is the saved discipline and has this name.
+    pub fn is_current(&self, name: &str, rows: &[QdiscState]) -> bool {
         let mut roots = rows.iter().filter(|row| self.is_root(row));
         self.name == name && roots.any(|row| row.key.handle == self.root)
     }
 
-    /// Whether packets are marked (or not) as `said`; always true if nothing is said.
+    /// Whether packets are marked if `requested` is true, and not if it is false; true for `None`.
     ///
     /// # Errors
     /// If the kernel refuses the request.
-    pub fn marks_as(&self, said: Option<bool>) -> io::Result<bool> {
-        let Some(said) = said else { return Ok(true) };
+    pub fn marks_as_requested(&self, requested: Option<bool>) -> io::Result<bool> {
+        let Some(requested) = requested else {
+            return Ok(true);
+        };
         let mut dump = Dump::new()?;
         let mut marks = false;
         for hook in &self.hooks {
             marks |= hook.look(&mut dump)?.ours;
         }
-        Ok(marks == said)
+        Ok(marks == requested)
     }
 
     fn is_root(&self, row: &QdiscState) -> bool {
@@ -134,16 +137,15 @@ impl Saved {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn put_back(&self, rtnl: &mut RtnlWriter) -> Result<(), Error> {
+    pub fn restore(&self, rtnl: &mut RtnlWriter) -> Result<(), Error> {
         unhook(&self.hooks, rtnl)?;
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        let mut dump = Dump::new().map_err(no)?;
-        let rows = tree::rows(&mut dump, self.device).map_err(no)?;
+        let mut dump = Dump::new().map_err(failed)?;
+        let rows = tree::rows(&mut dump, self.device).map_err(failed)?;
         let there = rows.iter().find(|row| self.is_root(row));
-        // All requests go in one message. If the process were killed between two, the root, which
-        // shows that something must be restored, might be gone already.
+        // All requests are one message. Without the root nothing shows that something must be
+        // restored, so the process must not be killed between its removal and the rest.
         if let Some(root) = there {
-            // The kernel then makes its default discipline; mq's children come back with it.
+            // The kernel then makes its default discipline, and mq's children.
             rtnl.request(&Request {
                 what: DEL_QDISC,
                 flags: 0,
@@ -173,7 +175,7 @@ impl Saved {
         }
         let names = self.before.rows.iter().map(|row| row.kind.as_str());
         let names = there.map(|_| "root").into_iter().chain(names);
-        applied(rtnl.send().map_err(no)?, names).map(drop)
+        applied(rtnl.send().map_err(failed)?, names).map(drop)
     }
 }
 
@@ -182,8 +184,7 @@ impl Saved {
 /// # Errors
 /// If the kernel refuses.
 pub fn unhook(hooks: &[Hook], rtnl: &mut RtnlWriter) -> Result<(), Error> {
-    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-    let mut dump = Dump::new().map_err(no)?;
+    let mut dump = Dump::new().map_err(failed)?;
     hooks
         .iter()
         .try_for_each(|hook| hook.remove(&mut dump, rtnl).map(drop))
@@ -194,18 +195,17 @@ pub fn unhook(hooks: &[Hook], rtnl: &mut RtnlWriter) -> Result<(), Error> {
 /// # Errors
 /// If the kernel refuses.
 pub fn undo(saved: &Saved) -> Result<String, Error> {
-    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
     // For a deleted device, some kernels list nothing and others return an error.
     if host::is_gone(saved.device) {
         return Ok("is gone".to_owned());
     }
-    let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
-    let mut rtnl = RtnlWriter::new().map_err(no)?;
-    if !saved.is_there(&rows) {
+    let rows = tree::rows(&mut Dump::new().map_err(failed)?, saved.device).map_err(failed)?;
+    let mut rtnl = RtnlWriter::new().map_err(failed)?;
+    if !saved.has_own_root(&rows) {
         unhook(&saved.hooks, &mut rtnl)?;
         return Ok("another program has replaced it; the replacement stays".to_owned());
     }
-    saved.put_back(&mut rtnl)?;
+    saved.restore(&mut rtnl)?;
     let back = match saved.before.rows.first() {
         None => "the kernel's default".to_owned(),
         Some(row) => row.kind.clone(),
@@ -221,7 +221,7 @@ mod tests {
     use crate::system::state::hostile;
 
     #[test]
-    fn hostile_values_are_no_state() {
+    fn hostile_values_are_refused() {
         let saved = json!({
             "device": 2, "name": "hush", "page": 9, "slots": 2, "root": 0x9DFF_0000u32,
             "before": {"rows": [{"handle": 65536, "parent": 4294967295u32, "kind": "fq_codel", "options": [1, 2]}]},

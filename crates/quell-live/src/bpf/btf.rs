@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_offsets_are_no_types() {
+    fn damaged_offsets_are_not_types() {
         for field in [4, 8, 12] {
             let mut bytes = btf(&[0, PTR << 24, 0]);
             bytes[field..field + 4].fill(0xff);

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_no_page_of_the_device_is_not_opened() {
+    fn a_map_that_is_not_a_page_of_the_device_is_not_opened() {
         fn saved(map: &OwnedFd, device: u32, slots: u32) -> PageId<'static> {
             PageId {
                 map: bpf::id(map).expect("its number"),

@@ -37,9 +37,9 @@ pub enum Firewall {
     Iptables,
 }
 
-/// Numbers of changed rules.
+/// Numbers of rules to change, or that were changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct RuleChanges {
     /// Rules that were missing and were added.
     pub added: usize,
     /// Rules that were moved to the end of their chain again, behind rules of other programs.
@@ -158,10 +158,10 @@ impl Changes {
     ///
     /// # Errors
     /// The message of the program that refused a change. Earlier changes stay.
-    pub fn make(&self) -> Result<Made, String> {
+    pub fn make(&self) -> Result<RuleChanges, String> {
         let mut made = match &self.table {
             Some(table) => table.make()?,
-            None => Made::default(),
+            None => RuleChanges::default(),
         };
         for program in &self.programs {
             for (chain, flag) in CHAINS {
@@ -190,8 +190,8 @@ impl Changes {
 
 /// The packet queues to which rules in any table lead already, as far as they can be listed: rules
 /// of a killed process on another interface, or of another program.
-pub fn led() -> Vec<Queues> {
-    let (tables, mut led) = tables();
+pub fn used_queues() -> Vec<Queues> {
+    let (tables, mut used) = tables();
     let saving = ["iptables-save", "ip6tables-save"].into_iter();
     let texts: Vec<_> = saving
         .filter(|program| there(program))
@@ -200,10 +200,10 @@ pub fn led() -> Vec<Queues> {
     if texts.len() < 2 || texts.iter().any(Result::is_err) {
         // At least the rules in the chains that quell uses.
         let rules = listed(tables.as_deref());
-        led.extend(rules.iter().filter_map(|rule| queues(rule)));
+        used.extend(rules.iter().filter_map(|rule| queues(rule)));
     }
-    led.extend(texts.iter().flatten().flat_map(|text| saved::queues(text)));
-    led
+    used.extend(texts.iter().flatten().flat_map(|text| saved::queues(text)));
+    used
 }
 
 /// The interfaces that have rules of quell's form in iptables, as far as they can be listed.
@@ -218,10 +218,10 @@ pub fn ruled() -> Vec<String> {
     devs
 }
 
-/// As [`nftables::led`]; empty without nft.
+/// As [`nftables::tables_and_queues`]; empty without nft.
 fn tables() -> (Option<String>, Vec<Queues>) {
     match there("nft") {
-        true => nftables::led(),
+        true => nftables::tables_and_queues(),
         false => (None, Vec::new()),
     }
 }
@@ -376,7 +376,7 @@ fn there(program: &str) -> bool {
 /// The rules of a chain, each as the words after the chain's name.
 fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
     let text = command::run(program, &["-w", "-t", "mangle", "-S", chain], "")?;
-    // A list begins with the chain's policy; without it, the output is no list.
+    // A list begins with the chain's policy; without it, the output is not a list.
     let policy = format!("-P {chain} ");
     if !text.lines().any(|line| line.starts_with(&policy)) {
         return Err(format!("{program}: cannot list the chain {chain}"));
@@ -395,7 +395,7 @@ fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
 
 impl Rule {
     /// Adds the rule, or moves it behind the `listed` rules of other programs.
-    fn make(&self, listed: &[Vec<String>], made: &mut Made) -> Result<(), String> {
+    fn make(&self, listed: &[Vec<String>], made: &mut RuleChanges) -> Result<(), String> {
         let before = place(&self.words, listed);
         if before == Place::Last {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The rules of `quell live` as its own table of nftables, which is made in one transaction and
 //! removed as a whole.
 
-use crate::firewall::{MARK, Made, Queues, range};
+use crate::firewall::{MARK, Queues, RuleChanges, range};
 use crate::system::command;
 
 /// Whether nft's message says that a table does not exist; its other errors do not match.
@@ -9,8 +9,9 @@ fn absent(text: &str) -> bool {
     text.starts_with("Error: ") && text.contains("No such file or directory")
 }
 
-/// Prefix of the names of quell's tables, and the text before the queues in a rule.
+/// Prefix of the names of quell's tables.
 const PREFIX: &str = "quell_live_";
+/// Text before the queues in a rule of quell.
 const FLAGS: &str = " queue flags bypass to ";
 
 /// Name of an interface's table: `quell_live_`, then letters, digits and `_`; `None` if nft does
@@ -45,12 +46,12 @@ impl Table {
     /// `None` if nft does not accept the interface's name.
     pub fn new(dev: &str, egress: Option<&Queues>, ingress: Option<&Queues>) -> Option<Self> {
         let name = name(dev)?;
-        let ways = [
+        let hooks = [
             ("egress", "postrouting", "oifname", egress),
             ("ingress", "prerouting", "iifname", ingress),
         ];
         let (mut text, mut rules) = (format!("table inet {name} {{\n"), Vec::new());
-        for (chain, hook, flag, queue) in ways {
+        for (chain, hook, flag, queue) in hooks {
             let Some(queues) = queue else { continue };
             let (first, last) = (queues.start(), queues.end());
             let queue = match first == last {
@@ -75,24 +76,29 @@ impl Table {
         command::run("nft", &["-c", "-f", "-"], &self.text).is_ok()
     }
 
-    /// Makes the table if rules are missing or there are other rules in it.
-    pub fn make(&self) -> Result<Made, String> {
-        let made = self.differs()?;
-        if made == Made::default() {
+    /// Makes the table if rules are missing or there are other rules in it. Returns the changes.
+    ///
+    /// # Errors
+    /// nft's message.
+    pub fn make(&self) -> Result<RuleChanges, String> {
+        let made = self.changes()?;
+        if made == RuleChanges::default() {
             return Ok(made);
         }
         // One transaction, so that the table is never incomplete.
         let name = &self.name;
         let text = format!("table inet {name}\ndelete table inet {name}\n{}", self.text);
         command::run("nft", &["-f", "-"], &text)?;
-        match self.differs()? == Made::default() {
+        match self.changes()? == RuleChanges::default() {
             true => Ok(made),
-            false => Err(format!("nft took the table {name} but does not list it")),
+            false => Err(format!(
+                "nft accepted the table {name} but does not list it"
+            )),
         }
     }
 
-    /// Counts the rules to add and to remove.
-    fn differs(&self) -> Result<Made, String> {
+    /// The rules to add and to remove, by nft's list of the table.
+    fn changes(&self) -> Result<RuleChanges, String> {
         let (status, text) = command::ask("nft", &["list", "table", "inet", &self.name], "")?;
         if !status.success() && !absent(&text) {
             return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
@@ -100,39 +106,39 @@ impl Table {
         Ok(self.compare(&text))
     }
 
-    /// The same, for nft's list of the table.
-    fn compare(&self, text: &str) -> Made {
-        let there = |[from, to]: &&[String; 2]| {
-            let is = |line: &str| line.contains(from) && line.trim_end().ends_with(to);
-            text.lines().any(is)
+    /// The same for this list.
+    fn compare(&self, text: &str) -> RuleChanges {
+        let is_listed = |[from, to]: &&[String; 2]| {
+            let is_rule = |line: &str| line.contains(from) && line.trim_end().ends_with(to);
+            text.lines().any(is_rule)
         };
-        let there = self.rules.iter().filter(there).count();
+        let listed = self.rules.iter().filter(is_listed).count();
         let all = text.lines().filter(|line| line.contains(FLAGS)).count();
-        Made {
-            added: self.rules.len() - there,
-            removed: all.saturating_sub(there),
+        RuleChanges {
+            added: self.rules.len() - listed,
+            removed: all.saturating_sub(listed),
             moved: 0,
         }
     }
 }
 
-/// The list of all tables, if nft lists them, and the packet queues to which their rules lead. If
-/// the whole ruleset cannot be listed, only the queues of quell's tables on all interfaces.
-pub fn led() -> (Option<String>, Vec<Queues>) {
+/// nft's list of all tables (`None` if it fails), and the packet queues to which their rules lead.
+/// If the whole ruleset cannot be listed, only the queues of quell's tables on all interfaces.
+pub fn tables_and_queues() -> (Option<String>, Vec<Queues>) {
     let Ok(tables) = command::run("nft", &["list", "tables"], "") else {
         return (None, Vec::new());
     };
     // `-t` leaves out the elements of sets, of which there may be very many.
     let texts = match command::run("nft", &["-t", "list", "ruleset"], "") {
         Ok(text) => vec![text],
-        Err(_) => own(&tables),
+        Err(_) => own_tables(&tables),
     };
-    let led = texts.iter().flat_map(|text| queues(text)).collect();
-    (Some(tables), led)
+    let used = texts.iter().flat_map(|text| queues(text)).collect();
+    (Some(tables), used)
 }
 
-/// nft's lists of quell's tables.
-fn own(tables: &str) -> Vec<String> {
+/// nft's lists of quell's tables, whose names are in `tables`.
+fn own_tables(tables: &str) -> Vec<String> {
     let names = tables.lines().filter_map(|line| {
         let name = line.strip_prefix("table inet ")?;
         name.starts_with(PREFIX).then_some(name)
@@ -161,8 +167,12 @@ fn queues(text: &str) -> Vec<Queues> {
 
 /// Removes the table of an interface, until nft says that there is no such table; returns how many
 /// rules it had.
+///
+/// # Errors
+/// If nft does not accept the name, or its message.
 pub fn undo(dev: &str) -> Result<usize, String> {
-    let name = name(dev).ok_or_else(|| format!("nft takes no interface name {dev:?}"))?;
+    let name =
+        name(dev).ok_or_else(|| format!("nft does not accept the interface name {dev:?}"))?;
     let mut removed = 0;
     for _ in 0..3 {
         let (status, text) = command::ask("nft", &["list", "table", "inet", &name], "")?;
@@ -179,7 +189,9 @@ pub fn undo(dev: &str) -> Result<usize, String> {
             return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
         }
     }
-    Err(format!("nft does not say that the table {name} is gone"))
+    Err(format!(
+        "nft still lists the table {name}, which was to be deleted"
+    ))
 }
 
 #[cfg(test)]
@@ -187,14 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_list_lacks_and_what_it_has_besides_is_counted() {
+    fn missing_and_other_rules_of_a_list_are_counted() {
         let table = Table::new("eth0", Some(&(7..=7)), None).expect("a table");
         let rule = |queue| {
             let counter = "counter packets 3 bytes 99 queue flags bypass to";
             format!("\t\toifname \"eth0\" meta mark != 0x7175656c {counter} {queue}\n")
         };
         let counts = |text: &str| {
-            let Made { added, removed, .. } = table.compare(text);
+            let RuleChanges { added, removed, .. } = table.compare(text);
             (added, removed)
         };
         assert_eq!(counts(""), (1, 0));
@@ -259,7 +271,7 @@ table ip filter {
         assert!(Table::new("a\"b", Some(&(7..=7)), None).is_none());
         assert!(
             Table::new("eth*", Some(&(7..=7)), None).is_none(),
-            "a wildcard of nft's"
+            "nft's wildcard"
         );
     }
 }

@@ -68,7 +68,7 @@ COMMIT
     }
 
     #[test]
-    fn what_is_no_rule_leads_nowhere() {
+    fn text_that_is_not_a_rule_leads_nowhere() {
         for text in [
             "",
             "# -j NFQUEUE --queue-num 7",

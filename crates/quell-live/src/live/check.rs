@@ -38,7 +38,7 @@ pub fn plan(given: &Options, path: &Path) -> Result<Plan, Vec<Error>> {
             Err(e) => {
                 let what = e.message().replace('\n', "; ");
                 faults.add(Error::new(what).key(key.clone()));
-                options = stand_in(options, &key);
+                options = substituted(options, &key);
             }
         }
     }
@@ -50,7 +50,7 @@ pub fn plan(given: &Options, path: &Path) -> Result<Plan, Vec<Error>> {
                 if !faults.add(error) {
                     break None;
                 }
-                options = stand_in(options, &key);
+                options = substituted(options, &key);
             }
         }
     };
@@ -103,7 +103,7 @@ impl Faults<'_> {
 }
 
 /// The options with a value for a key that has a fault, so that the others can be checked.
-fn stand_in(options: Options, key: &str) -> Options {
+fn substituted(options: Options, key: &str) -> Options {
     let rate = || Some("1gbit".to_owned());
     let mut other = options;
     match key {

@@ -152,13 +152,13 @@ impl Running {
     /// Opens the kernel's packet queues (NFQUEUE), and inserts the rules that send packets there.
     fn queues(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
         let first = first_queue(dev);
-        let led = firewall::led();
+        let used = firewall::used_queues();
         let (mut egress, mut ingress) = (None, None);
         for direction in &plan.directions {
             let params = direction.params.clone();
             let (loops, length) = (plan.loops.len(), worker::kernel_length(&params));
             let arriving = direction.name == "ingress";
-            let backends = PacketQueue::row(first, &led, loops, length, dev.mtu, arriving)?;
+            let backends = PacketQueue::row(first, &used, loops, length, dev.mtu, arriving)?;
             let queues: &mut Option<Queues> = match direction.name {
                 "egress" => &mut egress,
                 _ => &mut ingress,

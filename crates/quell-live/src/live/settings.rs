@@ -165,7 +165,7 @@ impl Plan {
         words.split_whitespace().next() == Some("pace") && !words.contains("nopassive")
     }
 
-    /// Directions with `--autorate`: both, each on a line that is no limit itself.
+    /// Directions with `--autorate`: both, each on a line that is not a limit itself.
     fn moved(&self) -> Result<Vec<Direction>, Error> {
         let options = &self.options;
         let aqm = options.aqm.as_deref().unwrap_or("pace");
@@ -452,7 +452,7 @@ fn processors(text: &str) -> Result<Vec<usize>, Error> {
         let ends = first.trim().parse::<usize>().ok();
         let range = ends.zip(last.trim().parse().ok());
         let Some((first, last)) = range.filter(|(first, last)| first <= last) else {
-            return Err(wrong(format!("\"{}\" is no processor", part.trim())));
+            return Err(wrong(format!("\"{}\" is not a processor", part.trim())));
         };
         for cpu in first..=last {
             if cpus.contains(&cpu) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use quell_link::units::counted;
 
-use crate::firewall::{Changes, Made};
+use crate::firewall::{Changes, RuleChanges};
 use crate::plane::backend::af_packet::{self, Registration};
 use crate::plane::shared::Watches;
 use crate::plane::worker::Worker;
@@ -174,7 +174,7 @@ impl Rules {
             return 0;
         }
         match self.changes.make() {
-            Ok(Made {
+            Ok(RuleChanges {
                 added,
                 moved,
                 removed,
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_opened_is_tried_again() {
+    fn a_failed_open_is_tried_again() {
         let (mut loss, now) = (DeviceLoss::default(), Instant::now());
         assert_eq!(loss.reason(Links::Same, now).unwrap(), None);
         loss.trouble = Some("no memory".to_owned());

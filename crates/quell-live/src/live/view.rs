@@ -68,7 +68,7 @@ impl Drop for TerminalView {
 /// If standard error is not a terminal.
 pub fn check() -> Result<(), Error> {
     let terminal = sys::terminal_size(io::stderr().as_fd()).is_some();
-    let error = || Error::new("standard error is no terminal").key("--view");
+    let error = || Error::new("standard error is not a terminal").key("--view");
     terminal
         .then_some(())
         .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))

@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_is_no_evidence_beside_two_reflectors_that_tell_of_both_ways() {
+    fn a_round_trip_is_not_evidence_beside_two_reflectors_that_tell_of_both_ways() {
         let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         let mut counted = Vec::new();
         for k in 0..60 {
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_anew_is_no_delay_and_tells_the_directions_on() {
+    fn a_clock_that_is_set_is_not_a_delay_and_still_distinguishes_the_directions() {
         for by in [-3_600_000, 1000, -1000, 40_000_000] {
             // The clock is set again a minute later.
             let (answers, dated) =

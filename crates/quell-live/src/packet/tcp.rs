@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_more_than_an_acknowledgement_is_not_pure() {
+    fn an_acknowledgement_with_other_content_is_not_pure() {
         let pure = |s: Vec<u8>| acknowledgment(&s, 0).expect("an ACK").pure;
         assert!(pure(segment(ACK, &STAMPS, 0)));
         assert!(pure(segment(ACK | 0x40, &STAMPS, 0)), "ECE");

@@ -29,14 +29,14 @@ const NAP: Duration = Duration::from_millis(50);
 /// Parses the values of `--reflector`; duplicates are removed.
 ///
 /// # Errors
-/// If one is no address or not that of a single host, or there are too many.
+/// If one is not an address or not that of a single host, or there are too many.
 pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     let mut all: Vec<IpAddr> = Vec::new();
     for text in texts.iter().flat_map(|text| text.split(',')) {
         let text = text.trim();
         let wrong = |what: &str| Error::new(format!("\"{text}\" {what}"));
         let address: IpAddr = text.parse().map_err(|_| {
-            wrong("is no address").remedy("write numbers, as in 192.0.2.1 or 2001:db8::1")
+            wrong("is not an address").remedy("write numbers, as in 192.0.2.1 or 2001:db8::1")
         })?;
         let lone = match address {
             IpAddr::V4(v4) => !v4.is_broadcast() && !v4.is_multicast(),
@@ -269,7 +269,7 @@ impl Reachability {
                         "no reflector answers: the rates go by the timestamps of the TCP traffic"
                     }
                     (0, _) => {
-                        "no reflector answers: nothing says how much the line carries, and the rates grow until it is no limit (name other reflectors)"
+                        "no reflector answers: nothing says how much the line carries, and the rates grow until they no longer limit it (name other reflectors)"
                     }
                     _ => "no reflector answers any more: the rates stay at what the line carried",
                 })

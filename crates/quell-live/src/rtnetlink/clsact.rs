@@ -8,6 +8,7 @@ use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::rtnetlink::dump::{self, Dump};
+use crate::rtnetlink::failed;
 use crate::rtnetlink::message::{
     CLSACT_EGRESS, CLSACT_INGRESS, DEL_FILTER, DEL_QDISC, Filter, INGRESS, NEW_FILTER, NEW_QDISC,
     OPTIONS, attributes,
@@ -81,13 +82,12 @@ impl Hook {
                 "tc qdisc del dev {dev} ingress; tc qdisc add dev {dev} clsact; then its filters again, by tc filter add dev {dev} ingress"
             )));
         }
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let taken = dump::whole(|| {
             let mut taken = Vec::new();
             dump.filters(device, CLSACT_EGRESS, |filter| taken.push(filter.priority))?;
             Ok(taken)
         });
-        let taken = taken.map_err(no)?;
+        let taken = taken.map_err(failed)?;
         let free = match taken.iter().min() {
             None => Some(PRIORITY),
             Some(1) => (2..u16::MAX).find(|priority| !taken.contains(priority)),
@@ -190,8 +190,7 @@ impl Hook {
     /// # Errors
     /// If the kernel refuses a request.
     pub fn remove(&self, dump: &mut Dump, rtnl: &mut RtnlWriter) -> Result<bool, Error> {
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        let seen = self.look(dump).map_err(no)?;
+        let seen = self.look(dump).map_err(failed)?;
         let mut removed = false;
         for request in self.removing(seen) {
             match send(rtnl, &request)? {
@@ -254,8 +253,7 @@ impl Hook {
 fn send(rtnl: &mut RtnlWriter, request: &Request<'_>) -> Result<Result<(), Refusal>, Error> {
     rtnl.request(request);
     let outcomes = rtnl.send();
-    let mut outcomes =
-        outcomes.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?;
+    let mut outcomes = outcomes.map_err(failed)?;
     Ok(outcomes.pop().unwrap_or(Ok(())))
 }
 

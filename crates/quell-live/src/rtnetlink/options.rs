@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_beyond_32_bits_stands_beside_the_structure() {
+    fn a_rate_beyond_32_bits_is_beside_the_structure() {
         let changed = written("tbf", &tbf(), &rated(5_000_000_000));
         assert_eq!(kind("tbf").read(&changed, Knob::Rate), Some(5_000_000_000));
     }

@@ -45,7 +45,7 @@ impl Place {
             (major > 0).then(|| Self(u32::from(major) << 16 | u32::from(minor)))
         });
         parsed.ok_or_else(|| {
-            Error::new(format!("\"{word}\" is no place of a queue"))
+            Error::new(format!("\"{word}\" is not a place of a queue"))
                 .remedy("write root, a class as in 1:10, or a handle as in 1:")
         })
     }
@@ -194,7 +194,7 @@ fn check(
         return Err(error(format!("cannot be steered: {}", why_not(name))).remedy(remedy));
     };
     if row.key.handle == 0 {
-        let what = "is a default discipline, which the kernel does not let one change".to_owned();
+        let what = "is a default discipline, whose settings the kernel does not change".to_owned();
         return Err(error(what).remedy(replace(row, dev, knobs)));
     }
     if row.stab {

@@ -243,7 +243,7 @@ impl Server {
         if let Some(port) = places.metrics {
             let option = format!("--metrics {port}");
             if port == 0 {
-                return Err(Error::new("is no port")
+                return Err(Error::new("is not a port")
                     .key(option)
                     .remedy("give 1 to 65535"));
             }
@@ -263,7 +263,7 @@ impl Server {
             let option = || format!("--status {}", path.display());
             if path.as_os_str().is_empty() {
                 // The system would make a socket without a file, to which all users could connect.
-                let error = Error::new("is no path").key("--status ''");
+                let error = Error::new("is not a path").key("--status ''");
                 return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
             }
             remove_dead(&path);

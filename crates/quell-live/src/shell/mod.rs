@@ -177,7 +177,8 @@ impl Shell {
     /// If the configuration is wrong, or the kernel refuses a namespace, a device or the command.
     pub fn start(config: Config) -> Result<Self, Error> {
         if !MTU.contains(&config.mtu) {
-            let error = Error::new(format!("{} bytes are no packet size", config.mtu)).key("--mtu");
+            let error =
+                Error::new(format!("{} bytes are not a packet size", config.mtu)).key("--mtu");
             return Err(error.remedy(format!("write {} to {}", MTU.start(), MTU.end())));
         }
         let privileged = sys::capable(&init::CAPABILITIES);

@@ -45,7 +45,7 @@ pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
         .open(path)
         .map_err(no)?;
     if !file.metadata().map_err(no)?.is_file() {
-        return Err(Error::new("is no regular file").remedy("name a file"));
+        return Err(Error::new("is not a regular file").remedy("name a file"));
     }
     let mut text = String::new();
     file.take(most + 1).read_to_string(&mut text).map_err(no)?;

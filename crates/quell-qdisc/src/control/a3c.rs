@@ -602,7 +602,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_it_decides_is_set_sub_queue_by_sub_queue() {
+    fn its_decisions_are_set_in_each_sub_queue() {
         let mut weight = [0.0; INPUTS];
         weight[11] = 100.0; // an L4S sub-queue gets all, a classic one half of the range
         let (q, _) = bed(controller(weight, 0.0), 3);

@@ -323,7 +323,7 @@ impl Guard {
 
     /// The classic controller's knobs; on a bad reading those that it starts with, since it reads
     /// the same gauges.
-    fn stand_in(
+    fn classic_knobs(
         &mut self,
         readable: bool,
         gauges: &Gauges,
@@ -379,7 +379,7 @@ impl Control for Guard {
                 // Knobs of single sub-queues stay.
                 true if was => Knobs::KEEP,
                 true => self.learned.initial(),
-                false => self.stand_in(readable, gauges, subs, rng),
+                false => self.classic_knobs(readable, gauges, subs, rng),
             };
             return self.set;
         }
@@ -413,7 +413,7 @@ impl Control for Guard {
                 self.stats.clipped += u64::from(clipped);
                 set
             }
-            _ => self.stand_in(readable, gauges, subs, rng),
+            _ => self.classic_knobs(readable, gauges, subs, rng),
         };
         if let (None, Some(knobs)) = (fault, &proposal) {
             self.compare(knobs, &set);

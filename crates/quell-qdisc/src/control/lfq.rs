@@ -52,7 +52,7 @@ pub struct Params {
     pub every: u32,
     /// Use the weights that the paper prints, 2^-4 to 2^-13 (default off).
     pub paper_weights: bool,
-    /// Bound on a limit, ns: the number of packets that the flow sends in this time at its mean gap
+    /// Bound on a limit: the number of packets that the flow sends in this time at its mean gap
     /// between departures while it has packets queued, but at least 2 packets (default 0: no bound,
     /// as published). In training every flow had 5 Mbit/s or more; a flow with a smaller share gets
     /// a limit that fits about 5 Mbit/s, and so a long delay.
@@ -272,7 +272,7 @@ impl Lfq {
 
     /// Makes the remaining decisions for an arrival; stops with [`Decision::Ask`] if one has to be
     /// made outside.
-    fn go_on(&mut self, mut pending: Pending) -> Decision {
+    fn resume(&mut self, mut pending: Pending) -> Decision {
         while pending.questions > 0 {
             read(&self.weights, &self.flows[pending.flow], &mut self.inputs);
             if self.outside {
@@ -343,7 +343,7 @@ impl Control for Lfq {
         if questions == 0 {
             return Decision::KEEP;
         }
-        self.go_on(Pending {
+        self.resume(Pending {
             flow: index,
             questions,
         })
@@ -400,7 +400,7 @@ impl Control for Lfq {
             self.set(pending.flow, limit.clamp(LIMITS.0, LIMITS.1));
         }
         pending.questions -= 1;
-        self.go_on(pending)
+        self.resume(pending)
     }
 
     fn is_broken(&self) -> bool {

@@ -35,11 +35,12 @@ pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 /// A packet that is about to be offered to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Time of arrival, ns.
+    /// Time of arrival.
     pub now: Instant,
     /// The sub-queue that it will join; `None` where the discipline has no sub-queues.
     pub sub_queue: Option<usize>,
-    /// The sub-queue has just been assigned to another flow, so earlier state for it is void.
+    /// Whether the sub-queue has just been assigned to another flow, so that its earlier state is
+    /// void.
     pub fresh: bool,
     /// Packets in that sub-queue, without this one.
     pub held: u32,
@@ -50,7 +51,7 @@ pub struct Arrival {
 /// A packet that has just left for the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Time of departure, ns.
+    /// Time of departure.
     pub now: Instant,
     /// The sub-queue that it was in.
     pub sub_queue: Option<usize>,
@@ -65,23 +66,23 @@ pub struct Departure {
 /// A packet that the queue has just dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Time of the drop, ns.
+    /// Time of the drop.
     pub now: Instant,
     /// The sub-queue that it was in, or would have joined.
     pub sub_queue: Option<usize>,
 }
 
-/// The answer to a probe (such as an ICMP echo) that passed a shaper, a modem and the network to a
-/// reflector and came back.
+/// The answer to a probe (such as an ICMP echo), which has crossed the shaper, the modem and the
+/// network in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
-    /// Time of its return, ns.
+    /// Time of its arrival.
     pub now: Instant,
     /// Number of the reflector that answered.
     pub reflector: u32,
-    /// Time from its departure to its return, ns.
+    /// Time since the probe was sent.
     pub round_trip: Duration,
-    /// One-way delay in the direction of this queue, by synchronised clocks, ns; `None` if the
+    /// One-way delay in the direction of this queue, by synchronised clocks; `None` if the
     /// reflector gives no timestamps.
     pub one_way: Option<Duration>,
 }
@@ -91,14 +92,14 @@ pub struct Echo {
 pub struct Delay {
     /// Number of the far host whose segments show it.
     pub source: u64,
-    /// Upload delay, ns.
+    /// Upload delay.
     pub up: Duration,
-    /// Download delay, ns.
+    /// Download delay.
     pub down: Duration,
-    /// Decrease of a connection's minimum round trip, ns.
-    pub fell: Duration,
-    /// The directions are distinguished; else each has the delay of both.
-    pub apart: bool,
+    /// Decrease of a connection's minimum round trip.
+    pub base_decrease: Duration,
+    /// Whether the directions are distinguished; else each has the delay of both.
+    pub by_direction: bool,
 }
 
 /// A controller's answer to an arrival.
@@ -182,8 +183,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Knobs::KEEP
     }
 
-    /// True if it uses the delay that the traffic's own segments show.
-    fn hears_delay(&self) -> bool {
+    /// True if it uses the delay that the traffic's own segments show ([`Control::on_delay`]).
+    fn uses_delay(&self) -> bool {
         false
     }
 
@@ -209,12 +210,13 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         false
     }
 
-    /// Inputs of the network while an answer to an arrival is pending.
+    /// Inputs of the network while an answer to an arrival is pending; else empty.
     fn question(&self) -> &[f32] {
         &[]
     }
 
-    /// The answer to [`Decision::Ask`].
+    /// Takes the answer to [`Decision::Ask`]. Returns what to set, or `Ask` if a further answer is
+    /// needed first.
     fn answered(&mut self, _sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
         Decision::Set(*knobs)
     }
@@ -232,7 +234,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
-    /// LearnQueue's table so far, if this is LearnQueue, also if a guard contains it.
+    /// The current table, if this is LearnQueue or a guard that contains it.
     fn learned(&self) -> Option<learnqueue::Table> {
         None
     }
@@ -242,7 +244,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
-    /// Decisions for its learner, which empties this.
+    /// Decisions for its learner, which takes them out.
     fn samples(&mut self) -> Option<&mut learn::Outbox> {
         None
     }

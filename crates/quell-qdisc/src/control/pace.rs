@@ -14,7 +14,7 @@
 //!   moving average of the capacity and its mean deviation.
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
-//!   can drain, it was no queue, and the previous rate and capacity are restored.
+//!   can drain, it was not a queue, and the previous rate and capacity are restored.
 //! - **Jitter**: answers by a path whose delay varies are late without a queue. The difference
 //!   between neighbouring answers is added to the target (see `jitter.rs`), and a smallest delay
 //!   counts only if two answers in a row were about as fast.
@@ -23,7 +23,7 @@
 //!   longer. Until the smallest delays have adapted, this delay is subtracted, and the previous
 //!   rate and capacity are restored.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
-//!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds and the
+//!   behind it drops. If it has dropped a large share of the arrivals for some seconds and the
 //!   delay was above the target all the time, it lets all of them pass, for a time that doubles
 //!   with each hold, or until the delay has ended.
 //! - **Probe up**: while the delay is within the target and the shaper is used or has a queue, the
@@ -281,11 +281,11 @@ pub struct Pace {
     /// still answers, which counts like a host of the traffic.
     by_traffic: bool,
     /// Time of the last answer to a probe; moving average of the time between two, of which at
-    /// most [`LOST`] counts, ns.
+    /// most [`LOST`] counts.
     probed: Instant,
     pause: f64,
     /// Time of the last delay, from an answer or from the traffic; moving average of the time
-    /// between two, ns.
+    /// between two.
     heard: Instant,
     gap: f64,
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
@@ -479,7 +479,7 @@ impl Pace {
             return false;
         }
         let before = lasting.before;
-        match lasting.is_no_queue(now, delay, flow, self.law.least, steady) {
+        match lasting.is_not_a_queue(now, delay, flow, self.law.least, steady) {
             None => false,
             Some(false) => {
                 *lasting = Lasting::new(before, now);
@@ -495,7 +495,7 @@ impl Pace {
         }
     }
 
-    /// Returns to the state before a delay that was no queue's.
+    /// Returns to the state before a delay that was not a queue's.
     fn restore(&mut self, before: &Before) {
         (self.capacity, self.deviation) = (before.capacity, before.deviation);
         self.rate = self.rate.max(before.rate);
@@ -559,7 +559,7 @@ impl Pace {
                 self.rate = self.capacity * share;
             }
         } else if let Some(before) = self.draining.take() {
-            if before.was_no_queue(now, delay, self.law.least) {
+            if before.was_not_a_queue(now, delay, self.law.least) {
                 self.restore(&before);
             }
             let back = self.capacity * self.law.back;
@@ -704,7 +704,7 @@ impl Control for Pace {
         self.take(evidence, begins, gauges)
     }
 
-    fn hears_delay(&self) -> bool {
+    fn uses_delay(&self) -> bool {
         !self.nopassive
     }
 
@@ -719,7 +719,7 @@ impl Control for Pace {
         let begins = self.begins(
             now,
             delay.source,
-            (self.heard > Instant::ZERO).then_some(delay.fell),
+            (self.heard > Instant::ZERO).then_some(delay.base_decrease),
         );
         let evidence = Evidence {
             source: delay.source,

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_from_the_probability_it_finds() {
+    fn it_continues_from_the_probability_that_it_finds() {
         let mut pie = Pie::new(Params::default());
         pie.adopt(&Knobs {
             drop: Some(0.2),

@@ -116,7 +116,7 @@ impl SqmAutorate {
     }
 
     /// The third smallest of the delays that reflectors show above their baselines, or the smallest
-    /// of fewer; ns.
+    /// of fewer, in ns.
     fn delay(&self, now: Instant) -> Option<f64> {
         let heard = self
             .reflectors

@@ -89,8 +89,8 @@ impl Params {
     /// The longest round.
     pub const LONGEST: Duration = Duration::from_secs(100);
 
-    /// The smallest power of two, ns, in which a full queue drains and `rest` passes, as for nearly
-    /// all rounds of the authors' Table 2; within [`Self::SHORTEST`] and [`Self::LONGEST`].
+    /// The smallest power of two, in ns, in which a full queue drains and `rest` passes, as for
+    /// nearly all rounds of the authors' Table 2; within [`Self::SHORTEST`] and [`Self::LONGEST`].
     pub fn round_for(limit: u32, rate_bps: u64, rest: Duration) -> Duration {
         let bits = u128::from(limit) * u128::from(MTU) * 8;
         let drain = bits * u128::from(SEC.as_nanos()) / u128::from(rate_bps.max(1));
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_a_round_waits_for_the_next_and_what_exceeds_both_is_dropped() {
+    fn traffic_beyond_a_round_waits_for_the_next_and_traffic_beyond_both_is_dropped() {
         let mut bed = Bed::new(Params {
             limit: 1000,
             ..params()
@@ -717,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn years_of_rest_are_no_work() {
+    fn years_of_rest_cost_no_work() {
         let mut bed = Bed::new(params());
         bed.run(0, 50, &[(7, 2), (9, 1)]);
         while bed.take(Instant::from_millis(100)).is_some() {}

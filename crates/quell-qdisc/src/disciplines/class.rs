@@ -14,16 +14,16 @@ pub struct Class<P> {
     queue: Qdisc<P>,
     /// The next packet to leave, taken out of the queue to read its length.
     head: Option<P>,
-    seen: TinGauges,
+    counters: TinGauges,
 }
 
 impl<P: Packet> Class<P> {
-    /// A class with an empty queue; `seen` names it.
-    pub fn new(queue: disciplines::Params, seen: TinGauges) -> Self {
+    /// A class with an empty queue. `counters` has its name, and counts of 0.
+    pub fn new(queue: disciplines::Params, counters: TinGauges) -> Self {
         Self {
             queue: Qdisc::new(queue),
             head: None,
-            seen,
+            counters,
         }
     }
 
@@ -52,11 +52,11 @@ impl<P: Packet> Class<P> {
     /// Queues an arriving packet.
     #[inline]
     pub fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
-        self.seen.packets += 1;
-        self.seen.bytes += u64::from(packet.len());
+        self.counters.packets += 1;
+        self.counters.bytes += u64::from(packet.len());
         let before = self.queue.len() + 1;
         self.queue.enqueue(now, packet, rng, drops);
-        self.seen.drops += (before - self.queue.len()) as u64;
+        self.counters.drops += (before - self.queue.len()) as u64;
     }
 
     /// Dequeues from its queue, and counts the drops.
@@ -65,7 +65,7 @@ impl<P: Packet> Class<P> {
         let before = self.queue.len();
         let got = self.queue.dequeue(now, rng, drops);
         let left = self.queue.len() + usize::from(matches!(got, Dequeued::Packet(_)));
-        self.seen.drops += (before - left) as u64;
+        self.counters.drops += (before - left) as u64;
         got
     }
 
@@ -108,20 +108,20 @@ impl<P: Packet> Class<P> {
         };
         if let Dequeued::Packet(packet) = &got {
             // With the time constant of CAKE's tins.
-            let average = &mut self.seen.average_delay;
+            let average = &mut self.counters.average_delay;
             *average = *average - *average / 256 + (now - packet.enqueued()) / 256;
-            self.seen.sent_packets += 1;
-            self.seen.sent_bytes += u64::from(packet.len());
+            self.counters.sent_packets += 1;
+            self.counters.sent_bytes += u64::from(packet.len());
         }
         got
     }
 
-    /// Its counters.
-    pub fn seen(&self) -> TinGauges {
+    /// Counters, with the bytes queued and the packets marked so far.
+    pub fn counters(&self) -> TinGauges {
         TinGauges {
             backlog_bytes: self.backlog().bytes,
             marks: self.queue.marks(),
-            ..self.seen
+            ..self.counters
         }
     }
 
@@ -175,7 +175,7 @@ impl<P: Packet> Classes<P> {
         result
     }
 
-    /// The limit is that of all classes together.
+    /// Adds the limits of the classes to that in `gauges`, and reports the oldest packet of all.
     pub fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         for class in &self.all {
             let of_class = class.gauges(now);
@@ -187,7 +187,7 @@ impl<P: Packet> Classes<P> {
 
     /// See [`Discipline::tins`].
     pub fn tins(&self) -> Vec<TinGauges> {
-        self.all.iter().map(Class::seen).collect()
+        self.all.iter().map(Class::counters).collect()
     }
 
     /// Packets marked CE so far.
@@ -215,7 +215,7 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    /// Labels, and what the queues need.
+    /// Labels, by which packets are classified, and all that the queues want.
     pub fn wants(&self) -> Wants {
         let mut wants = Wants {
             labels: true,
@@ -231,8 +231,7 @@ impl<P: Packet> Classes<P> {
     }
 }
 
-/// The owner of packets whose hashes are their marks and their DSCPs; it keeps the numbers of what
-/// was dropped.
+/// Labels each packet with its hash, as mark and as DSCP, and keeps the ids of dropped packets.
 #[cfg(test)]
 #[derive(Default)]
 pub struct Owner(pub Vec<u64>);
@@ -258,7 +257,7 @@ mod tests {
     use crate::{Ecn, codel, fifo};
 
     #[test]
-    fn a_look_at_the_next_packet_leaves_it_in_the_class() {
+    fn a_packet_that_was_peeked_at_stays_in_the_class() {
         let mut rng = Rng::new(1, "class");
         let mut drops = Vec::new();
         for queue in [
@@ -285,8 +284,12 @@ mod tests {
             });
             assert_eq!(got.map(|p| p.id), Dequeued::Packet(0));
             assert_eq!((classes.held().packets, classes.held().bytes), (1, 300));
-            let seen = classes.tins()[0];
-            let counted = (seen.packets, seen.sent_bytes, seen.backlog_bytes);
+            let counters = classes.tins()[0];
+            let counted = (
+                counters.packets,
+                counters.sent_bytes,
+                counters.backlog_bytes,
+            );
             assert_eq!(counted, (2, 700, 300));
         }
     }

@@ -291,7 +291,7 @@ impl<S, D> Run<'_, S, D> {
     {
         let first = self.source.pop().map(|packet| (packet, false));
         let sent = match first {
-            Some((packet, _)) if due && self.state.dropping => self.go_on(packet),
+            Some((packet, _)) if due && self.state.dropping => self.continue_dropping(packet),
             Some((packet, _)) if due => self.begin(packet),
             _ => first,
         };
@@ -329,7 +329,7 @@ impl<S, D> Run<'_, S, D> {
     /// Continues the episode: drops none, one or, at a high drop rate, several packets (RFC 8289,
     /// section 5.5), each due interval / sqrt(count) after the due time of the previous drop, not
     /// after now.
-    fn go_on<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
+    fn continue_dropping<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
     where
         S: Source<P>,
         D: Drops<P>,

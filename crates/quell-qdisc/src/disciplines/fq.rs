@@ -75,7 +75,7 @@ impl Params {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     known: bool,
-    /// Time at which it left the rotation, ns.
+    /// Time at which it left the rotation.
     idle_since: Instant,
 }
 

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_by_the_buckets() {
+    fn the_state_is_bounded_by_the_buckets() {
         let mut q = FqFifo::new(Params {
             flows: 16,
             idle: MS,

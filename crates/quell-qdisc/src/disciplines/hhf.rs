@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn small_flows_that_share_counters_are_no_heavy_hitters() {
+    fn small_flows_that_share_counters_are_not_heavy_hitters() {
         let mut bed = Bed::new(params());
         // 400 flows of 5 kB within 40 ms: 2 MB in 1024 places.
         for flow in 1..=400 {

@@ -107,7 +107,7 @@ impl Params {
     }
 }
 
-/// The default burst, which tc-red(8) recommends; long enough for `min`.
+/// Default burst, packets: as tc-red(8) recommends, but long enough for `min` ([`Params::check`]).
 pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
     let least = min / u64::from(avpkt) + 1;
     num::low_u32(((2 * min + max) / (3 * u64::from(avpkt))).max(least))
@@ -205,11 +205,11 @@ impl<P: Packet> Discipline<P> for Red<P> {
             if may_mark && packet.mark() {
                 self.stats.marks += 1;
             } else if !(may_mark && self.params.nodrop) {
-                *if hard {
-                    &mut self.stats.forced_drops
-                } else {
-                    &mut self.stats.prob_drops
-                } += 1;
+                let counter = match hard {
+                    true => &mut self.stats.forced_drops,
+                    false => &mut self.stats.prob_drops,
+                };
+                *counter += 1;
                 let cause = if self.params.ecn {
                     DropCause::Forced
                 } else {
@@ -247,17 +247,17 @@ impl<P: Packet> Discipline<P> for Red<P> {
 
     /// Floyd, Gummadi and Shenker, "Adaptive RED" (2001), figure 1, with Linux's steps.
     fn on_timer(&mut self, now: Instant) {
-        let now_avg = self.vars.qavg;
-        let qavg = self
-            .idle_since
-            .map_or(now_avg, |since| self.idling.after(now_avg, since, now))
-            >> self.law.wlog;
+        let scaled = match self.idle_since {
+            Some(since) => self.idling.after(self.vars.qavg, since, now),
+            None => self.vars.qavg,
+        };
+        let average = scaled >> self.law.wlog;
         let law = &mut self.law;
         let delta = self.params.max - self.params.min;
         let fifth = delta / 5;
-        if qavg > self.params.min + 3 * fifth && law.max_p <= 50 * ONE_PERCENT {
+        if average > self.params.min + 3 * fifth && law.max_p <= 50 * ONE_PERCENT {
             law.max_p += ONE_PERCENT.min(law.max_p / 4);
-        } else if qavg < self.params.min + 2 * fifth && law.max_p >= ONE_PERCENT {
+        } else if average < self.params.min + 2 * fifth && law.max_p >= ONE_PERCENT {
             law.max_p = law.max_p / 10 * 9;
         }
         law.max_p_delta = num::low_u32(((u64::from(law.max_p) + delta / 2) / delta.max(1)).max(1));
@@ -278,7 +278,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
         self.stats.marks
     }
 
-    /// The limit is given in full packets; it is in bytes and therefore not a knob.
+    /// The limit, which is in bytes and so not a knob, is converted to packets of full size.
     fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = num::low_u32(self.params.limit / u64::from(MTU));
         gauges.probability = self.law.probability(&self.vars);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_thirty_ms_of_the_link_and_what_tc_makes_of_them() {
+    fn defaults_are_derived_from_30_ms_of_the_link_as_in_tc() {
         let p = Params::for_rate(10_000_000);
         assert_eq!((p.max, p.min, p.limit), (37_500, 12_500, 150_000));
         // (2 * 12500 + 37500) / 3000.
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_starts_anew_outside_the_thresholds() {
+    fn the_count_restarts_outside_the_thresholds() {
         let mut bed = Bed::new(params());
         bed.offer(20_000, Ecn::NotEct);
         bed.offer(20_000, Ecn::NotEct);
@@ -438,8 +438,8 @@ mod tests {
         let below = Bed::share(gentle.clone(), 29_999, 50_000);
         let above = Bed::share(gentle.clone(), 30_000, 50_000);
         assert!((below - above).abs() < 0.002, "{below} {above}");
-        // Half-way the probability is 0.51: the first packet after a drop goes if the die is below
-        // it, else the second.
+        // Half-way the probability is 0.51: the first packet after a drop is dropped with this
+        // probability, else the second.
         let mid = Bed::share(gentle.clone(), 45_000, 50_000);
         assert!((mid - 1.0 / (0.51 + 2.0 * 0.49)).abs() < 0.01, "{mid}");
         assert_eq!(Bed::share(gentle, 60_000, 1_000), 1.0);
@@ -523,11 +523,11 @@ mod tests {
     }
 
     #[test]
-    fn the_average_decays_in_idle_periods_as_linux_has_it() {
+    fn the_average_decays_in_idle_periods_as_in_linux() {
         let mut bed = Bed::new(params());
         let q = &mut bed.q;
         q.vars.qavg = 20_000 << q.law.wlog;
-        // In the units that tc counts in: (1 - w)^m, m packet times of 0.8 ms, 15.625 times slower.
+        // (1 - w)^m after m packet times of 0.8 ms, 15.625 times slower in tc's units.
         let half_life = core::f64::consts::LN_2 / q.idling.slope;
         let after = |us: f64| {
             q.idling.after(

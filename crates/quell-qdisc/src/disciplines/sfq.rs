@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn perturb_hashes_flows_anew_and_keeps_their_order() {
+    fn perturb_rehashes_flows_and_keeps_their_order() {
         let mut bed = Bed::new(Params {
             perturb: 10 * SEC,
             divisor: 2,

@@ -176,7 +176,8 @@ fn check_spans(bytes: &[u8]) -> Result<(), Error> {
         data_offsets: [u64; 2],
     }
     let whole = |what: String| Error::new(what).remedy("copy or download it again");
-    let truncated = || whole("the file ends within its header, or is no safetensors file".into());
+    let truncated =
+        || whole("the file ends within its header, or is not a safetensors file".into());
     let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(truncated)?;
     let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| truncated())?;
     let header = rest.get(..length).ok_or_else(truncated)?;

@@ -323,7 +323,7 @@ fn take(
 }
 
 #[test]
-fn what_misbehaves_fails_at_once_and_stays_empty() {
+fn a_queue_that_misbehaves_fails_at_once_and_stays_empty() {
     use Misdeed::*;
     for (misdeed, text) in [
         (
@@ -427,7 +427,7 @@ fn a_queue_that_behaves_has_not_failed() {
 }
 
 #[test]
-fn a_clone_goes_on_alike() {
+fn a_clone_continues_alike() {
     let codel = every::built_in()
         .into_iter()
         .find(|(name, ..)| *name == "codel ecn");

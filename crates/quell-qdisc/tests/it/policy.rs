@@ -302,10 +302,10 @@ fn a_refused_file_gets_one_line_that_says_what_would_be_right() {
     let again = "copy or download it again";
     let finite = "every number must be finite; did the training diverge?";
     for (bytes, line) in [
-        (TORCH[..20].to_vec(), format!("the file ends within its header, or is no safetensors file; {again}")),
+        (TORCH[..20].to_vec(), format!("the file ends within its header, or is not a safetensors file; {again}")),
         (TORCH[..9000].to_vec(), format!("layers.1.weight: this tensor ends beyond the end of the file; {again}")),
         ([TORCH, b"x"].concat(), format!("not a whole safetensors file (incomplete metadata, file not fully covered); {again}")),
-        (b"# a README\n".to_vec(), format!("the file ends within its header, or is no safetensors file; {again}")),
+        (b"# a README\n".to_vec(), format!("the file ends within its header, or is not a safetensors file; {again}")),
         (file(&both(), None), "no model card; put one into the metadata, as JSON under the key `quell`".into()),
         (file(&both(), Some("{".into())), "model card: EOF while parsing an object at line 1 column 1".into()),
         (
@@ -388,7 +388,7 @@ fn tensors_that_end_near_2_to_the_64_are_refused() {
 }
 
 #[test]
-fn what_could_not_be_loaded_is_not_saved() {
+fn a_policy_that_could_not_be_loaded_is_not_saved() {
     let widths = [2, 3, 1];
     let card = card(&widths, Activation::Relu, Activation::Linear);
     let good = layers(&widths, 1.0);

@@ -286,18 +286,18 @@ impl Bed {
             let knobs = self.control.on_probe(&probe, &gauges);
             self.set(knobs);
         }
-        if self.line.segments && self.control.hears_delay() && step.is_multiple_of(6) {
+        if self.line.segments && self.control.uses_delay() && step.is_multiple_of(6) {
             let over = round_trip - 20 * MS;
             let delay = Delay {
                 source: u64::from(step / 6 % 2),
                 up: over,
                 down: over / 2,
-                fell: if step.is_multiple_of(60) {
+                base_decrease: if step.is_multiple_of(60) {
                     2 * MS
                 } else {
                     Duration::ZERO
                 },
-                apart: true,
+                by_direction: true,
             };
             let knobs = self.control.on_delay(&delay, &gauges);
             self.set(knobs);
@@ -321,7 +321,7 @@ impl Bed {
                 c.period(),
                 c.knobs(),
                 c.is_outside(),
-                c.hears_delay(),
+                c.uses_delay(),
             );
             self.rest
                 .note(&(is, c.reads_sub_queues(), c.watches_packets()));

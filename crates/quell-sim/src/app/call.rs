@@ -8,7 +8,7 @@ use quell_qdisc::time::{Duration, MS};
 use super::emodel::{self, Equipment};
 use crate::scenario::Codec;
 
-/// Duration of the speech in a packet, ns (RFC 3551, section 4.2).
+/// Duration of the speech in a packet (RFC 3551, section 4.2).
 pub const FRAME: Duration = Duration::from_millis(20);
 /// Weight of the past in the means of delay and deviation (Ramjee et al. 1994, algorithm 1).
 const PAST: f64 = 0.998002;
@@ -16,7 +16,7 @@ const PAST: f64 = 0.998002;
 const DEVIATIONS: f64 = 4.0;
 /// Packets between changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
 const SPURT: u32 = 50;
-/// Maximum playout delay, ns: a longer one makes a conversation impossible.
+/// Maximum playout delay: a longer one makes a conversation impossible.
 const MAX_PLAYOUT: Duration = Duration::from_millis(1000);
 
 /// A codec's values for the E-model.
@@ -33,7 +33,7 @@ fn equipment(codec: Codec) -> Equipment {
     }
 }
 
-/// Look-ahead of a codec, which is its delay beyond the frame itself, ns (G.729: 5 ms; Opus: 6.5
+/// Look-ahead of a codec, which is its delay beyond the frame itself (G.729: 5 ms; Opus: 6.5
 /// ms, RFC 6716, section 2).
 fn look_ahead(codec: Codec) -> Duration {
     match codec {
@@ -52,7 +52,7 @@ pub struct Listener {
     /// Mean network delay and mean deviation from it, ns.
     mean: f64,
     deviation: f64,
-    /// Delay from a packet's departure to its playout, ns.
+    /// Delay from a packet's departure to its playout.
     playout: Duration,
     /// Serial number of the packet at which the playout delay changes next.
     change_at: u32,

@@ -25,7 +25,7 @@ pub const HELLO: u32 = 569;
 pub const REQUEST: u32 = 500;
 /// Number of segments of a TLS server's answer, certificates included.
 pub const CERTIFICATES: u64 = 3;
-/// The retransmission timeout before the first RTT sample, ns (RFC 6298, section 2).
+/// The retransmission timeout before the first RTT sample (RFC 6298, section 2).
 pub const INITIAL_TIMEOUT: Duration = SEC;
 
 /// The model that decides what a client requests.
@@ -78,7 +78,7 @@ pub enum MessageKind {
 pub struct Message {
     pub serial: u32,
     pub what: MessageKind,
-    /// Time at which it is repeated, ns.
+    /// Time at which it is repeated.
     pub due: Instant,
     pub timeout: Duration,
 }
@@ -153,7 +153,7 @@ impl Client {
         self.path.home
     }
 
-    /// Time of its next own action, ns.
+    /// Time of its next own action.
     pub fn wake_at(&self) -> Instant {
         if self.over {
             return NEVER;

@@ -5,7 +5,7 @@ use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::time::{Duration, MS};
 
-/// Round trip that players of fast games notice, ns.
+/// Round trip that players of fast games notice.
 const FAST: Duration = Duration::from_millis(50);
 /// Maximum number of states in flight that are distinguished: 4 s of them at 60 per second.
 const HELD: usize = 256;
@@ -13,10 +13,9 @@ const HELD: usize = 256;
 /// A player and a server of a game.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// One-way delay of the newest command, ns; `None` before the first has arrived.
+    /// One-way delay of the newest command; `None` before the first has arrived.
     command: Option<Duration>,
-    /// By serial number of a state (modulo `HELD`): delay of the newest command that it reflects,
-    /// ns.
+    /// By serial number of a state (modulo `HELD`): delay of the newest command that it reflects.
     reflected: Vec<Option<Duration>>,
     round_trips: Hist,
     fast: u64,

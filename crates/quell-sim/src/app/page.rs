@@ -48,7 +48,7 @@ const CLASSES: [Class; 5] = [
 const MIN_BYTES: u64 = 100;
 /// Standard deviation of the logarithm of a page's size.
 const SPREAD: f64 = 1.0;
-/// Time after which a reader gives up, ns.
+/// Time after which a reader gives up.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of connections of a browser to a server with HTTP/1.1.
 const PARALLEL: usize = 6;
@@ -58,9 +58,9 @@ const PARALLEL: usize = 6;
 pub struct Reader {
     page: Page,
     rng: Rng,
-    /// Start of the current load, ns; `NEVER` while a page is read.
+    /// Start of the current load; `NEVER` while a page is read.
     began: Instant,
-    /// Start of the next load, or time at which the reader gives up, ns.
+    /// Start of the next load, or time at which the reader gives up.
     pub wake_at: Instant,
     /// Sizes of objects not yet requested, bytes.
     waiting: VecDeque<u64>,

@@ -28,11 +28,10 @@ pub struct Pinger {
     /// The reflector's number.
     pub number: u32,
     pub ping: Ping,
-    /// Time of the next request, and time at and after which none is sent, ns.
+    /// Time of the next request, and time at and after which none is sent.
     pub at: Instant,
     pub stop: Instant,
-    /// Part of the round trip behind the modem, and the part of that on the way to the reflector,
-    /// ns.
+    /// Part of the round trip behind the modem, and the part of that on the way to the reflector.
     pub rest: Duration,
     pub there: Duration,
     pub answers: Vec<Answer>,
@@ -45,7 +44,7 @@ impl Pinger {
         self.ways[usize::from(!request)].data.1
     }
 
-    /// Time of the next answer of the reflector, ns.
+    /// Time of the next answer of the reflector.
     pub fn next(&self) -> Instant {
         let times = self.answers.iter().map(|answer| answer.at);
         times.min().unwrap_or(NEVER)

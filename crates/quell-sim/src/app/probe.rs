@@ -23,7 +23,7 @@ const OPEN: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Prober {
     period: Duration,
-    /// Time of the next probe, ns.
+    /// Time of the next probe.
     pub wake_at: Instant,
     next: u8,
     /// Probes in progress: number, and start of the current step.
@@ -83,7 +83,7 @@ impl Prober {
         }
     }
 
-    /// Ends a probe's step. Returns its duration, ns.
+    /// Ends a probe's step. Returns its duration.
     fn step(&mut self, number: u8, now: Instant) -> Option<Duration> {
         let (_, began) = self.open.iter_mut().find(|(n, _)| *n == number)?;
         Some(now - std::mem::replace(began, now))

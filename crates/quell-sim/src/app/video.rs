@@ -8,11 +8,11 @@ use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 use super::{Action, Event};
 use crate::scenario::{Adaptation, Video};
 
-/// Play time of a segment, ns (DASH Industry Forum's usual length; also in Yin et al. 2015).
+/// Play time of a segment (DASH Industry Forum's usual length; also in Yin et al. 2015).
 const SEGMENT: Duration = Duration::from_secs(4);
 /// Bit rates, kbit/s: Netflix's fixed ladder (per-title encoding, 2015).
 const LADDER: [u64; 10] = [235, 375, 560, 750, 1050, 1750, 2350, 3000, 4300, 5800];
-/// Buffer-based adaptation, ns (Yin et al. 2015): capacity of the buffer; level up to which the
+/// Buffer-based adaptation (Yin et al. 2015): capacity of the buffer; level up to which the
 /// lowest rate is chosen; range above that in which the rate rises to the highest.
 const CAPACITY: Duration = Duration::from_secs(30);
 const RESERVOIR: Duration = Duration::from_secs(5);
@@ -24,12 +24,12 @@ const REMEMBERED: usize = 5;
 #[derive(Clone, Debug)]
 pub struct Player {
     adaptation: Adaptation,
-    /// Start of the name query, ns; `NEVER` before.
+    /// Start of the name query; `NEVER` before.
     began: Instant,
-    /// Time of the start, or at which there is room for the next segment, ns.
+    /// Time of the start, or at which there is room for the next segment.
     pub wake_at: Instant,
     connection: u8,
-    /// Play time in the buffer at `as_of`, ns.
+    /// Play time in the buffer at `as_of`.
     buffer: Duration,
     as_of: Instant,
     playing: bool,

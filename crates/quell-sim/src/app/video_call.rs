@@ -47,7 +47,7 @@ struct Report {
     /// Serial number of the first datagram.
     first: u32,
     arrivals: Vec<Option<Instant>>,
-    /// Time since the last arrival, ns.
+    /// Time since the last arrival.
     held: Duration,
 }
 
@@ -57,7 +57,7 @@ struct Report {
 pub struct Place {
     /// Slot of its source in the flow table.
     pub slot: u16,
-    /// Time from the simulator's delivery of a datagram to its arrival by the end's clock, ns.
+    /// Time from the simulator's delivery of a datagram to its arrival by the end's clock.
     pub reaction: Duration,
     /// Lead of the other end's clock over its own, ns.
     pub skew: i64,
@@ -70,7 +70,7 @@ struct Peer {
     receiver: Receiver,
     /// Datagrams that the simulator has delivered, with their arrival times.
     inbox: VecDeque<(Instant, u32)>,
-    /// Time at which it hung up, ns.
+    /// Time at which it hung up.
     over: Option<Instant>,
     heard: bool,
 }

@@ -12,7 +12,7 @@ use quell_qdisc::time::{Duration, Instant, US};
 
 use super::{Ops, Sock};
 
-/// Target of the queuing delay, ns; section 2.5: at most 100 ms.
+/// Target of the queuing delay; section 2.5: at most 100 ms.
 const TARGET: Duration = Duration::from_millis(100);
 /// Packets of growth per round with no queue; section 2.5: at most 1.
 const GAIN: i64 = 1;
@@ -62,7 +62,7 @@ impl Delays {
         self.next = (self.next + 1) % num::low_u8(CURRENT_FILTER as u64);
     }
 
-    /// The base delay, ns; `None` before the first sample.
+    /// The base delay; `None` before the first sample.
     pub(super) fn base(&self) -> Option<Duration> {
         let lowest = self.base_us.iter().copied().min();
         lowest
@@ -70,7 +70,7 @@ impl Delays {
             .map(|us| u64::from(us) * US)
     }
 
-    /// Queuing delay, ns: the lowest of the last samples less the base.
+    /// Queuing delay: the lowest of the last samples less the base.
     #[inline]
     pub(super) fn queuing(&self) -> Duration {
         let current = self.current_us.iter().copied().min().unwrap_or(u32::MAX);

@@ -17,9 +17,9 @@ use quell_qdisc::time::{Duration, Instant};
 use super::ledbat::{Delays, MIN_CWND};
 use super::{CaState, Ops, Sock};
 
-/// Target of the queuing delay, ns.
+/// Target of the queuing delay.
 const TARGET: Duration = Duration::from_millis(60);
-/// Queuing delay at which the first slow start ends, ns: three quarters of the target.
+/// Queuing delay at which the first slow start ends: three quarters of the target.
 const SLOW_START_LIMIT: Duration = Duration::from_millis(45);
 /// Inverse of the minimum gain: 1/16 of Reno's.
 const MAX_ROUNDS: u64 = 16;

@@ -91,11 +91,11 @@ pub struct Sock {
     pub max_packets_out: u32,
     /// Segments delivered so far, each counted once (cumulative).
     pub delivered: u64,
-    /// Smoothed RTT, ns; 0 before the first sample.
+    /// Smoothed RTT; 0 before the first sample.
     pub srtt: Duration,
-    /// Lowest RTT seen (Linux: over 300 s), ns; `u64::MAX` before the first sample.
+    /// Lowest RTT seen (Linux: over 300 s); [`Duration::MAX`] before the first sample.
     pub min_rtt: Duration,
-    /// Time of the last data packet, ns (`lsndtime`).
+    /// Time of the last data packet (`lsndtime`).
     pub last_sent: Instant,
     /// State of the sender.
     pub state: CaState,
@@ -111,7 +111,7 @@ pub struct Sock {
     pub lost: u64,
     /// Application-limited until `delivered` exceeds this; 0: not limited (`app_limited`).
     pub app_limited: u64,
-    /// Earliest departure of the next packet, ns (`tcp_wstamp_ns`); in the past or 0: at once.
+    /// Earliest departure of the next packet (`tcp_wstamp_ns`); in the past or 0: at once.
     pub edt: Instant,
 }
 
@@ -225,9 +225,9 @@ pub struct RateSample {
     pub prior_delivered: u64,
     /// Segments delivered over `interval`; negative: no valid sample.
     pub delivered: i32,
-    /// The longer of the send and the ACK phase, ns; 0: no valid sample.
+    /// The longer of the send and the ACK phase; 0: no valid sample.
     pub interval: Duration,
-    /// RTT of the newest segment that this ACK covers and that was sent once, ns; 0: none
+    /// RTT of the newest segment that this ACK covers and that was sent once; 0: none
     /// (`rs->rtt_us`).
     pub rtt: Duration,
     /// Packets in flight before this ACK.
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_ecn_falls_back_to_newreno_without_it() {
+    fn controls_that_need_ecn_fall_back_to_newreno_without_it() {
         let tcp = |cc, ecn| Tcp {
             cc,
             ecn,

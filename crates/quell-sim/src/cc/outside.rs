@@ -16,7 +16,7 @@ use super::{CaState, EcnMode, Event, Ops, RateSample, Sock};
 /// Content of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// Arrival time, ns.
+    /// Arrival time.
     pub now: Instant,
     /// Packets newly acknowledged or SACKed.
     pub delivered: u32,
@@ -25,11 +25,11 @@ pub struct Acked {
     pub marked: u32,
     /// Packets newly found lost.
     pub lost: u32,
-    /// RTT of the newest of these packets that was sent only once, ns.
+    /// RTT of the newest of these packets that was sent only once.
     pub rtt: Option<Duration>,
     /// Smoothed round trip.
     pub srtt: Duration,
-    /// Lowest RTT so far, ns.
+    /// Lowest RTT so far.
     pub min_rtt: Duration,
     /// Packets in flight now.
     pub in_flight: u32,
@@ -57,7 +57,7 @@ pub enum Cause {
 /// A sign of congestion, at most one per round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sign {
-    /// Time of the detection, ns.
+    /// Time of the detection.
     pub now: Instant,
     /// Its cause.
     pub cause: Cause,

@@ -22,7 +22,7 @@ pub struct Path {
     pub cc: CongestionControl,
     pub s: Sock,
     pub now: Instant,
-    /// Transmission time of a packet, base RTT, and sojourn above which packets are marked, ns.
+    /// Transmission time of a packet, base RTT, and sojourn above which packets are marked.
     pub service: Duration,
     pub rtt: Duration,
     pub mark_beyond: Duration,

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_keeps_the_path_as_threshold_and_measures_the_lowest_rtt_anew() {
+    fn a_timeout_keeps_the_path_as_threshold_and_measures_the_lowest_rtt_again() {
         let mut w = Westwood {
             bandwidth: 1448,
             min_rtt_ms: 30,

@@ -14,9 +14,9 @@ use super::wifi;
 pub struct Scenario {
     /// Name (default: the file's stem).
     pub name: String,
-    /// Simulated time, ns.
+    /// Simulated time.
     pub duration: Duration,
-    /// Time at the start that is left out of all statistics, ns.
+    /// Time at the start that is left out of all statistics.
     pub warmup: Duration,
     /// Runs per queue.
     pub seeds: u32,
@@ -93,7 +93,7 @@ fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
 pub struct Link {
     /// Rate.
     pub rate: Rate,
-    /// One-way delay, ns.
+    /// One-way delay.
     pub delay: Duration,
     /// Shaper of the link.
     pub shaper: Shaper,
@@ -134,13 +134,13 @@ pub struct Flow {
     pub kind: FlowKind,
     /// Number of flows.
     pub count: u32,
-    /// Base RTT, without queuing, ns.
+    /// Base RTT, without queuing.
     pub rtt: Duration,
-    /// Earliest start of the flows, ns.
+    /// Earliest start of the flows.
     pub start: Duration,
-    /// Time at which the flows stop, ns; `None`: never.
+    /// Time at which the flows stop; `None`: never.
     pub stop: Option<Duration>,
-    /// Each flow starts at a random time within this long after `start`, ns.
+    /// Each flow starts at a random time within this long after `start`.
     pub stagger: Duration,
     /// Direction of the data.
     pub direction: Direction,

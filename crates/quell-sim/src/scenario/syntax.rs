@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_of_a_value_gives_its_schema() {
+    fn the_notation_of_a_value_gives_its_schema() {
         for (syntax, schema) in [
             ("N", json!({"type": "integer", "minimum": 0})),
             ("true|false", json!({"type": "boolean"})),

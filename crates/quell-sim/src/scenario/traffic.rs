@@ -135,11 +135,11 @@ impl Default for Cbr {
 /// Echo requests; controllers of a shaper's rate use the answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ping {
-    /// Time between requests to a reflector, ns.
+    /// Time between requests to a reflector.
     pub interval: Duration,
     /// Size of an IP packet, bytes.
     pub size: u32,
-    /// Mean of the exponentially distributed time before a reflector answers, ns.
+    /// Mean of the exponentially distributed time before a reflector answers.
     pub jitter: Duration,
     /// Probability that a reflector does not answer.
     pub loss: f64,
@@ -186,13 +186,13 @@ impl Default for Poisson {
 /// Poisson arrivals whose mean gap alternates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnOff {
-    /// Length of an on phase, ns.
+    /// Length of an on phase.
     pub on: Duration,
-    /// Length of an off phase, ns.
+    /// Length of an off phase.
     pub off: Duration,
-    /// Mean gap in an on phase, ns.
+    /// Mean gap in an on phase.
     pub gap_on: Duration,
-    /// Mean gap in an off phase, ns.
+    /// Mean gap in an off phase.
     pub gap_off: Duration,
     /// Size of an IP packet, bytes.
     pub size: u32,
@@ -321,7 +321,7 @@ pub struct Page {
     pub tcp: Tcp,
     /// HTTP/2 on one connection; false: HTTP/1.1 on six.
     pub http2: bool,
-    /// Mean time to read a page, ns.
+    /// Mean time to read a page.
     pub think: Duration,
 }
 
@@ -378,14 +378,14 @@ pub struct Tcp {
     pub mss: u32,
     /// Initial window, packets (10).
     pub iw: u32,
-    /// Minimum RTO, ns (200 ms).
+    /// Minimum RTO (200 ms).
     pub min_rto: Duration,
     /// RTO = max(srtt + 4·rttvar, min_rto) as in ns-3, instead of Linux's srtt + max(4·rttvar,
     /// min_rto).
     pub rto_ns3: bool,
     /// Segments per ACK (2).
     pub delack: u32,
-    /// Maximum delay of an ACK, ns (40 ms).
+    /// Maximum delay of an ACK (40 ms).
     pub delack_timeout: Duration,
     /// SACK with RACK-TLP; false: NewReno (RFC 6582).
     pub sack: bool,

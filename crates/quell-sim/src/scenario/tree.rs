@@ -273,7 +273,7 @@ impl Table {
         }
     }
 
-    /// The table under a key, created if the key is missing; `None` if the value is no table.
+    /// The table under a key, created if the key is missing; `None` if the value is not a table.
     pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut Table> {
         if !self.has(key) {
             let path = join(&self.path, key);

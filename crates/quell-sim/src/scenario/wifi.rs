@@ -50,7 +50,7 @@ pub struct Node {
 pub enum Rate {
     /// One MCS, 0 to 31.
     Fixed(u8),
-    /// Steps (start in ns, MCS), ascending, the first at 0.
+    /// Steps (start, MCS), ascending, the first at 0.
     Schedule(Arc<[(Instant, u8)]>),
     /// As mac80211's Minstrel, among the MCSs of this many streams.
     Minstrel {
@@ -74,9 +74,9 @@ pub enum Loss {
 pub struct Noise {
     /// Probability that noise destroys an MPDU or an acknowledgement during a noisy period.
     pub loss: f64,
-    /// Mean length of quiet periods, ns.
+    /// Mean length of quiet periods.
     pub quiet: Duration,
-    /// Mean length of noisy periods, ns.
+    /// Mean length of noisy periods.
     pub noisy: Duration,
 }
 

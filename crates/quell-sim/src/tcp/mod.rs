@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_goes_on_behind_segment_2_to_the_32_as_if_nothing_were() {
+    fn a_flow_continues_unchanged_behind_segment_2_to_the_32() {
         let near = (1 << 32) - 700;
         for cc in [
             "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",

@@ -14,7 +14,7 @@ use quell_qdisc::time::{Duration, Instant};
 const PERSIST: u8 = 16;
 
 impl Sender {
-    /// `tcp_rack_reo_wnd`, ns: 0 once three segments were SACKed or recovery began.
+    /// `tcp_rack_reo_wnd`: 0 once three segments were SACKed or recovery began.
     fn reordering_window(&self) -> Duration {
         if self.s.state >= CaState::Recovery || self.s.sacked_out >= 3 {
             return Duration::ZERO;
@@ -54,8 +54,8 @@ impl Sender {
         wait > Duration::ZERO
     }
 
-    /// `tcp_rack_detect_loss`. Returns the longest time until a suspected segment counts as lost,
-    /// ns; 0: none.
+    /// `tcp_rack_detect_loss`. Returns the longest time until a suspected segment counts as lost;
+    /// 0: none.
     fn rack_detect(&mut self, now: Instant) -> Duration {
         let window = self.reordering_window();
         let deadline = self.rack.rtt + window;

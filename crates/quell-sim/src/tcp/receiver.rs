@@ -17,7 +17,7 @@ const MAX_QUICKACKS: u8 = 16;
 const SACKS: usize = 4;
 /// `tcp_comp_sack_nr`.
 const COMPRESSED: u8 = 44;
-/// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`, ns: the timer fires at the end of its
+/// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`: the timer fires at the end of its
 /// slack.
 const COMPRESSION_DELAY: Duration = MS;
 const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
@@ -32,13 +32,13 @@ pub struct Config {
     pub sack: bool,
     /// Mode of the ECN feedback.
     pub ecn: EcnMode,
-    /// Maximum delay of an ACK, ns.
+    /// Maximum delay of an ACK.
     pub delack_timeout: Duration,
-    /// A gap longer than this, ns, restarts quick ACKs (the receiver's own RTO).
+    /// A gap longer than this, restarts quick ACKs (the receiver's own RTO).
     pub quiet: Duration,
     /// Number of the first segment, as at the sender.
     pub first: u64,
-    /// Base RTT, ns: SACK compression waits a third of it, at most 1 ms.
+    /// Base RTT: SACK compression waits a third of it, at most 1 ms.
     pub rtt: Duration,
 }
 
@@ -123,7 +123,7 @@ impl Receiver {
         self.ranges.last().map_or(self.next, |r| r.1)
     }
 
-    /// Time at which a pending ACK must be sent, ns; `NEVER`: none is pending.
+    /// Time at which a pending ACK must be sent; `NEVER`: none is pending.
     #[inline]
     pub fn deadline(&self) -> Instant {
         self.delack_at.min(self.compressed_at)

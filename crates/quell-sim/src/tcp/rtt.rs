@@ -8,7 +8,7 @@ use quell_qdisc::time::{Duration, Instant, SEC, US};
 pub const MAX_RTO: Duration = Duration::from_secs(120);
 /// `TCP_TIMEOUT_INIT`.
 pub const INITIAL_RTO: Duration = SEC;
-/// Window of the lowest RTT, ns (`tcp_min_rtt_wlen`).
+/// Window of the lowest RTT (`tcp_min_rtt_wlen`).
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// The estimator.
@@ -23,7 +23,7 @@ pub struct Rtt {
     min_rto: u32,
     ns3: bool,
     min_at: Instant,
-    /// RTO without backoff, ns.
+    /// RTO without backoff.
     pub rto: Duration,
 }
 
@@ -44,13 +44,13 @@ impl Rtt {
         }
     }
 
-    /// Smoothed RTT, ns; 0 before the first sample.
+    /// Smoothed RTT; 0 before the first sample.
     #[inline]
     pub fn srtt(&self) -> Duration {
         u64::from(self.srtt8) * (US / 8)
     }
 
-    /// Minimum RTO, ns.
+    /// Minimum RTO.
     pub fn min_rto(&self) -> Duration {
         u64::from(self.min_rto) * US
     }

@@ -49,7 +49,7 @@ impl Segments {
         }
     }
 
-    /// Time at which the segment was last sent, ns.
+    /// Time at which the segment was last sent.
     #[inline]
     pub fn sent(&self, seq: u64) -> Instant {
         Instant::from_nanos(self.slots[self.at(seq)] >> 8)

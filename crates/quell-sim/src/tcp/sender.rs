@@ -84,7 +84,7 @@ impl Sender {
         self.c.ect
     }
 
-    /// Departure time of a segment in flight, ns; `None` if it is not in flight, or was
+    /// Departure time of a segment in flight; `None` if it is not in flight, or was
     /// retransmitted, so that the copy that arrived is unknown.
     pub fn sent_once(&self, low: u32) -> Option<Instant> {
         let seq = expand(self.s.una, low);

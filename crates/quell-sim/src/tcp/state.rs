@@ -36,7 +36,7 @@ pub struct Config {
     pub wire_bytes: u32,
     /// Number of the segment behind the last one; `u64::MAX`: the flow has no end.
     pub end: u64,
-    /// Time in which the application offers one segment, ns; 0: all are offered at once.
+    /// Time in which the application offers one segment; 0: all are offered at once.
     pub offer_time: Duration,
     /// ECN field of new data.
     pub ect: Ecn,

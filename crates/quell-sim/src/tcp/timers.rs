@@ -14,7 +14,7 @@ use crate::cc::{CaState, CongestionControl};
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(2);
 
 impl Sender {
-    /// Time at which to call `on_timer`, ns.
+    /// Time at which to call `on_timer`.
     #[inline]
     pub fn deadline(&self) -> Instant {
         self.timer_at.min(self.pace_at).min(self.offer_at)

@@ -27,7 +27,7 @@ use crate::packet::Pkt;
 use crate::port::Port;
 use crate::scenario::wifi::{Access, Aggregation, Category, Serve};
 
-/// Minimum time over which busy shares and contenders are counted, ns.
+/// Minimum time over which busy shares and contenders are counted.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Airtime that a link gains per round of airtime fairness, ns (mac80211's default weight, 256 us).
 const QUANTUM: i64 = 256_000;
@@ -43,9 +43,9 @@ struct Frame {
     contender: u16,
     began: Instant,
     end: Instant,
-    /// End of its reservation of the channel, ns.
+    /// End of its reservation of the channel.
     nav: Instant,
-    /// End of its next MPDU, ns; `NEVER` if that is the last.
+    /// End of its next MPDU; `NEVER` if that is the last.
     mpdu_at: Instant,
 }
 
@@ -89,9 +89,9 @@ pub struct Node {
     /// The last frame could not be decoded, so EIFS applies.
     eifs: bool,
     nav: Instant,
-    /// Start of its last data frame, ns; `NEVER` before the first.
+    /// Start of its last data frame; `NEVER` before the first.
     data_at: Instant,
-    /// Time that it sensed the channel busy, and the part of that not due to its own exchanges, ns;
+    /// Time that it sensed the channel busy, and the part of that not due to its own exchanges;
     /// below, with the time, at the ends of the last two windows.
     busy: (Duration, Duration),
     marks: [(Instant, Duration, Duration); 2],
@@ -111,7 +111,7 @@ pub struct Config {
 /// Totals of the channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Time that at least one frame was on the air, ns.
+    /// Time that at least one frame was on the air.
     pub busy: Duration,
     /// Data frames and RTS that another frame destroyed.
     pub collisions: u64,
@@ -134,7 +134,7 @@ pub struct Cell {
     noise: Bursts,
     rng: Rng,
     next: Instant,
-    /// End of the next MPDU that ends before its PPDU, ns.
+    /// End of the next MPDU that ends before its PPDU.
     mpdu_at: Instant,
     roll_at: Instant,
     busy_since: Instant,
@@ -199,7 +199,7 @@ impl Cell {
         }
     }
 
-    /// Time of the next event, ns.
+    /// Time of the next event.
     #[inline]
     pub fn next(&self) -> Instant {
         self.next.min(self.mpdu_at)
@@ -598,7 +598,7 @@ impl Cell {
             k.failed(retries, &mut self.rng);
         }
         self.fill(c, now, ports);
-        if answered && self.goes_on(c, now, ports) {
+        if answered && self.continues_txop(c, now, ports) {
             return;
         }
         let node = &mut self.nodes[usize::from(self.contenders[c].node)];
@@ -613,7 +613,7 @@ impl Cell {
 
     /// Within a transmission opportunity the next exchange follows without a backoff, if it fits
     /// completely (9.19.2.4).
-    fn goes_on(&mut self, c: usize, now: Instant, ports: &mut [Port]) -> bool {
+    fn continues_txop(&mut self, c: usize, now: Instant, ports: &mut [Port]) -> bool {
         let end = self.contenders[c].txop_end;
         if end <= now || !self.prepare(c, now + SIFS, ports) {
             return false;
@@ -759,7 +759,7 @@ impl Cell {
         }
     }
 
-    /// Time until `now` that at least one frame was on the air, ns.
+    /// Time until `now` that at least one frame was on the air.
     pub fn busy(&self, now: Instant) -> Duration {
         let running = if self.on_air.is_empty() {
             Duration::ZERO
@@ -770,7 +770,7 @@ impl Cell {
     }
 }
 
-/// Duration of the acknowledgement, ns: an ACK for a single MPDU, a block ACK for an A-MPDU.
+/// Duration of the acknowledgement: an ACK for a single MPDU, a block ACK for an A-MPDU.
 fn answer_time(x: &Exchange) -> Duration {
     let bytes = if x.frames > 1 {
         phy::BLOCK_ACK_BYTES

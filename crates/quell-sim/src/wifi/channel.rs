@@ -104,7 +104,7 @@ fn bit_error(mcs: usize, snr: f64) -> f64 {
 pub struct Bursts {
     noise: Option<Noise>,
     noisy: bool,
-    /// End of the current period, ns.
+    /// End of the current period.
     until: Instant,
     rng: Rng,
 }

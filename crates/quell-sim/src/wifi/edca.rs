@@ -12,13 +12,13 @@ use crate::scenario::wifi::{Access, Category, Countdown};
 /// The parameters of one access category.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// Idle time before the first slot, ns.
+    /// Idle time before the first slot.
     pub aifs: Duration,
     /// Minimum contention window, slots.
     pub cwmin: u32,
     /// Maximum contention window, slots.
     pub cwmax: u32,
-    /// Limit of a transmission opportunity, ns; 0: one exchange.
+    /// Limit of a transmission opportunity; 0: one exchange.
     pub txop: Duration,
 }
 
@@ -51,7 +51,7 @@ pub struct Exchange {
     pub frames: u32,
     /// Size of its PSDU, bytes.
     pub bytes: u32,
-    /// Start of its first frame, ns.
+    /// Start of its first frame.
     pub began: Instant,
 }
 
@@ -80,11 +80,11 @@ pub struct Contender {
     pub links: Vec<u16>,
     /// Index in `links` of the link to be served next.
     pub turn: usize,
-    /// Time at which it will send, ns; `NEVER` while it cannot.
+    /// Time at which it will send; `NEVER` while it cannot.
     pub start_at: Instant,
-    /// End of its transmission opportunity, ns.
+    /// End of its transmission opportunity.
     pub txop_end: Instant,
-    /// End of the AIFS, after which the backoff counts, ns; `NEVER` while the channel is busy.
+    /// End of the AIFS, after which the backoff counts; `NEVER` while the channel is busy.
     ready_at: Instant,
     slots: u64,
     window: u32,

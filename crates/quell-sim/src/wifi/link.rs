@@ -34,12 +34,12 @@ struct Mpdu {
 }
 
 impl Arriving {
-    /// Share of an MPDU of `bytes` in the PPDU's duration, ns.
+    /// Share of an MPDU of `bytes` in the PPDU's duration.
     fn lasts(&self, bytes: u32) -> Duration {
         self.time * u64::from(bytes) / u64::from(self.bytes)
     }
 
-    /// End of the next MPDU, which has `bytes`, ns; `NEVER` if it is the last, which ends with the
+    /// End of the next MPDU, which has `bytes`; `NEVER` if it is the last, which ends with the
     /// PPDU.
     fn end(&self, bytes: u32) -> Instant {
         if self.left > 1 {
@@ -65,9 +65,9 @@ struct Arriving {
     next: usize,
     /// Number of MPDUs still to arrive.
     left: u32,
-    /// Start of the next MPDU, ns.
+    /// Start of the next MPDU.
     from: Instant,
-    /// Duration of the whole PPDU, ns, and bytes of its MPDUs.
+    /// Duration of the whole PPDU, and bytes of its MPDUs.
     time: Duration,
     bytes: u32,
     /// Number of MPDUs received.
@@ -117,7 +117,7 @@ pub struct Counts {
     pub retries: u64,
     /// MPDUs given up.
     pub given_up: u64,
-    /// Airtime of exchanges, answers and gaps within them included, ns.
+    /// Airtime of exchanges, answers and gaps within them included.
     pub airtime: Duration,
     /// Packets delivered to the upper layer.
     pub packets: u64,
@@ -147,7 +147,7 @@ pub struct AirLink {
     pub achieved_bps: f64,
     /// MPDUs per exchange, a moving average of weight 1/8.
     pub aggregate: f64,
-    /// Time before which the discipline releases no packet, ns.
+    /// Time before which the discipline releases no packet.
     pub not_before: Instant,
     /// MPDUs that the hardware has claimed, and their bytes.
     claimed: (u32, u32),

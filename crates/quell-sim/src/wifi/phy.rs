@@ -3,15 +3,15 @@
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, US};
 
-/// Slot time, ns (aSlotTime, 20.4.4).
+/// Slot time (aSlotTime, 20.4.4).
 pub const SLOT: Duration = Duration::from_micros(9);
-/// Short interframe space at 5 GHz, ns (aSIFSTime).
+/// Short interframe space at 5 GHz (aSIFSTime).
 pub const SIFS: Duration = Duration::from_micros(16);
-/// Time until a transmission is sensed, ns (aCCATime, 18.4.4: less than 4 us).
+/// Time until a transmission is sensed (aCCATime, 18.4.4: less than 4 us).
 pub const CCA: Duration = Duration::from_micros(4);
-/// aPHY-RX-START-Delay of a 20 MHz OFDM frame, such as an ACK, ns (18.4.4).
+/// aPHY-RX-START-Delay of a 20 MHz OFDM frame, such as an ACK (18.4.4).
 pub const RX_START: Duration = Duration::from_micros(25);
-/// Longest PPDU, ns (aPPDUMaxTime, 20.4.4).
+/// Longest PPDU (aPPDUMaxTime, 20.4.4).
 pub const LONGEST_PPDU: Duration = Duration::from_micros(5484);
 /// Largest A-MPDU, bytes (7.3.2.56.3).
 pub const LARGEST_AMPDU: u32 = 65_535;
@@ -62,7 +62,7 @@ impl Phy {
         }
     }
 
-    /// Duration of a PPDU with a PSDU of `bytes`, ns: mixed format, convolutional code (20.4.3).
+    /// Duration of a PPDU with a PSDU of `bytes`: mixed format, convolutional code (20.4.3).
     pub fn data_time(self, mcs: u8, bytes: u32) -> Duration {
         let symbols = u64::from(self.coded_bits(mcs, bytes).div_ceil(self.bits(mcs)));
         let data = if self.short_gi {
@@ -101,7 +101,7 @@ pub fn streams(mcs: u8) -> u32 {
     u32::from(mcs / 8) + 1
 }
 
-/// Duration of L-STF, L-LTF, L-SIG, HT-SIG, HT-STF, and HT-LTFs, ns: 1, 2, 4, 4 HT-LTFs for 1 to 4
+/// Duration of L-STF, L-LTF, L-SIG, HT-SIG, HT-STF, and HT-LTFs: 1, 2, 4, 4 HT-LTFs for 1 to 4
 /// streams (20.3.9.4).
 fn preamble(mcs: u8) -> Duration {
     let ltfs = match streams(mcs) {
@@ -112,7 +112,7 @@ fn preamble(mcs: u8) -> Duration {
     (8 + 8 + 4 + 8 + 4 + 4 * ltfs) * US
 }
 
-/// Duration of a non-HT OFDM frame of `bytes` at `mbps`, ns (18.4.3).
+/// Duration of a non-HT OFDM frame of `bytes` at `mbps` (18.4.3).
 pub fn legacy_time(mbps: u32, bytes: u32) -> Duration {
     let symbols = u64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps));
     20 * US + 4 * US * symbols

@@ -22,7 +22,7 @@ const HOPELESS: f64 = 0.1;
 pub enum Control {
     /// A constant MCS.
     Fixed(u8),
-    /// Steps (start in ns, MCS), ascending, the first at 0.
+    /// Steps (start, MCS), ascending, the first at 0.
     Schedule(Arc<[(Instant, u8)]>),
     /// Chosen by statistics.
     Minstrel(Box<Minstrel>),

@@ -34,7 +34,7 @@ const DEEP_PACKETS: u64 = 2;
 /// checked again.
 const PAUSE: u64 = 8;
 const PACKET_BITS: u64 = 1514 * 8;
-/// Upper bound of a stretch, ns: the time in a key has 30 bits.
+/// Upper bound of a stretch: the time in a key has 30 bits.
 const LONGEST: Duration = Duration::from_nanos(1 << 30);
 /// Bits of a key below the time; they hold the cause.
 const TIME_SHIFT: u32 = 34;
@@ -72,7 +72,7 @@ struct Retransmission {
     slot: u16,
     at: Instant,
     seq: u64,
-    /// Time of the segment's first transmission, if this is its first retransmission, ns.
+    /// Time of the segment's first transmission, if this is its first retransmission.
     sent_once: Option<Instant>,
 }
 
@@ -643,11 +643,14 @@ mod tests {
         let world = World::new(Arc::new(s), "pfifo", 1, None).expect("a world");
         let mut run = Session::new(world, &RunOptions::default()).expect("a run");
         let mut asked = 0;
-        let mut go_on = || {
+        let mut poll = || {
             asked += 1;
             Ok(())
         };
-        assert_eq!(run.go_on(&mut go_on).expect("the end"), Status::Done);
+        assert_eq!(
+            run.run_to_decision(&mut poll).expect("the end"),
+            Status::Done
+        );
         assert!(asked > 5, "the flag to stop is read");
         assert!(
             run.world.look.stretches > 20,

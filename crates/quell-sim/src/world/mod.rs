@@ -186,7 +186,7 @@ impl World {
         Ok(world)
     }
 
-    /// Current time, ns.
+    /// Current time.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -432,7 +432,7 @@ impl World {
         Ok(())
     }
 
-    /// Time of the next event, controllers aside, ns.
+    /// Time of the next event, controllers aside.
     pub fn next_event(&self) -> Instant {
         let (departure, _) = self.net.next_port();
         departure
@@ -875,7 +875,7 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
         }
         net.modems[way] = Some(place);
     }
-    let hears = |port: &Port| port.queue.controller().is_some_and(|c| c.hears_delay());
+    let hears = |port: &Port| port.queue.controller().is_some_and(|c| c.uses_delay());
     if net.modems.iter().all(Option::is_some) && net.ports.iter().any(hears) {
         net.stamps = Some(Box::default());
     }

@@ -72,7 +72,7 @@ fn tcp_fills_the_cell_in_both_directions() {
 }
 
 #[test]
-fn what_passes_the_access_point_takes_the_air_twice() {
+fn packets_through_the_access_point_use_the_channel_twice() {
     let one = saturated("stations = 2", "UDP\nto = \"sta1\"")
         .0
         .goodput_mbps;
@@ -201,7 +201,7 @@ fn a_frame_that_does_not_fit_ends_the_opportunity() {
 }
 
 #[test]
-fn an_opportunity_goes_on_to_the_next_neighbour_and_ends_with_a_failure() {
+fn an_opportunity_continues_with_the_next_neighbour_and_ends_with_a_failure() {
     // Both stations get half; each loss costs the rest of the burst, and a backoff.
     let goodput = |per: f64| {
         let wifi = format!("stations = 2\nampdu = false\nserve = \"round_robin\"\nper = {per}");
@@ -249,7 +249,7 @@ fn late_frames_join_the_next_ppdu() {
 }
 
 #[test]
-fn delay_goes_on_until_the_neighbour_has_the_packet() {
+fn delay_lasts_until_the_neighbour_has_the_packet() {
     let (_, cell) = saturated("stations = 1\nhardware = 1", "UDP");
     let q = &cell.queues[0];
     // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is delivered when it is through; AIFS

@@ -53,7 +53,7 @@ fn a_dry_run_leaves_the_queue_to_the_classic_controller() {
 }
 
 #[test]
-fn the_policy_of_hush_is_under_guard_and_a_dry_run_is_fq_codel() {
+fn the_policy_of_hush_is_guarded_and_its_dry_run_equals_fq_codel() {
     let hush = run("hush");
     let guard = hush.guard.expect("a guard's counts");
     assert!(guard.decisions > 300, "{guard:?}");

@@ -50,7 +50,7 @@ fn agrees(name: &str) {
 }
 
 #[test]
-fn the_disciplines_stand_in_linuxs_order() {
+fn the_disciplines_have_linuxs_order() {
     let cells = grid::cells();
     for traffic in ["10 Mbit/s, 20 ms, 4 cubic", "10 Mbit/s, 20 ms, 4 newreno"] {
         let group: Vec<_> = cells

@@ -10,7 +10,7 @@ from typing import Any
 from quell.results.stats import Record
 
 _HEAD = (
-    ("on the air", ""),
+    ("queue", ""),
     ("airtime<br>%", ""),
     ("throughput<br>Mbit/s", " class=wide"),
     ("delay<br>ms", ""),
@@ -31,10 +31,11 @@ def section(names: Sequence[str], records: Sequence[Record]) -> str:
     if not parts:
         return ""
     return (
-        "<section><h2>Who had the air</h2>"
-        '<p class="note">Share of the time that each queue’s frames and their answers took; what is left was silence. '
-        "Mean over runs. A queue opens to its figures: delay from its door to the neighbour, frames per exchange, "
-        "frames sent again, exchanges without an answer, frames given up.</p>"
+        "<section><h2>Airtime</h2>"
+        '<p class="note">Share of the time in which frames of each queue and their acknowledgements were on the air; '
+        "the rest was silence. Means over runs. Open a queue for its figures: delay from arrival at the queue to "
+        "arrival at the neighbour, frames per exchange, frames sent again, exchanges without an acknowledgement, "
+        "frames given up.</p>"
         f'<div id="air">{"".join(parts)}</div></section>'
     )
 

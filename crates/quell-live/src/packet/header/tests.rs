@@ -151,7 +151,7 @@ fn flows_in_tunnels_are_distinguished_on_request_and_the_ecn_field_is_the_outer_
 }
 
 #[test]
-fn what_is_no_tunnel_after_all_is_the_outer_flow() {
+fn a_packet_that_only_resembles_a_tunnel_belongs_to_the_outer_flow() {
     let deep = Parser {
         key: KEY,
         tunnels: true,
@@ -224,7 +224,7 @@ fn packets_without_ecn_are_never_marked() {
 }
 
 #[test]
-fn what_is_no_packet_is_one_flow_without_ecn() {
+fn bytes_that_are_not_a_packet_are_one_flow_without_ecn() {
     let odd = classify(&[], KEY);
     assert_eq!((odd.ecn, odd.payload), (Ecn::NotEct, 0));
     for bytes in [

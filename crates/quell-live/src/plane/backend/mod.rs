@@ -124,10 +124,10 @@ struct Slot {
 
 impl PacketQueue {
     /// Opens `count` queues with consecutive numbers from `first` on that are free and not among
-    /// those to which rules lead already (`led`). Each holds at least `length` packets.
+    /// those to which rules lead already (`used`). Each holds at least `length` packets.
     pub fn row(
         first: u16,
-        led: &[Queues],
+        used: &[Queues],
         count: usize,
         length: u32,
         mtu: u32,
@@ -135,7 +135,7 @@ impl PacketQueue {
     ) -> Result<Vec<Self>, Error> {
         let mut row = Vec::new();
         for number in first..first.saturating_add(TRIES) {
-            let is_free = !led.iter().any(|queues| queues.contains(&number));
+            let is_free = !used.iter().any(|queues| queues.contains(&number));
             let queue = match is_free {
                 true => Self::open(number, length, mtu)?,
                 false => None,

@@ -180,7 +180,7 @@ impl StateFile {
         let state = serde_json::from_str::<S>(&text).map_err(|e| e.to_string());
         let state = state.and_then(|state| state.check().map(|()| state));
         let state = state.map_err(|why| {
-            let what = format!("{}: is no state file ({why})", self.path().display());
+            let what = format!("{}: is not a state file ({why})", self.path().display());
             Error::new(what).remedy(self.delete())
         });
         state.map(Some)

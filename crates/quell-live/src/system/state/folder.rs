@@ -173,7 +173,7 @@ impl Folder {
         if at.is_dir() {
             Err(io::Error::from_raw_os_error(libc::EISDIR))
         } else if !at.is_file() {
-            invalid("is no regular file")
+            invalid("is not a regular file")
         } else if !ours && !self.foreign {
             invalid("other users can write to it")
         } else {

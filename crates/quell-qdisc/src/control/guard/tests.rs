@@ -146,7 +146,7 @@ fn a_late_decision_is_not_taken() {
 }
 
 #[test]
-fn a_reading_that_is_old_or_stands_still_is_stale() {
+fn a_reading_that_is_old_or_unchanged_is_stale() {
     let mut rng = Rng::new(1, "guard");
     let mut g = guard(Params::default());
     run(&mut g, 1, 3);
@@ -250,7 +250,7 @@ fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
 }
 
 #[test]
-fn a_network_of_limits_whose_answers_are_no_numbers_is_not_followed() {
+fn a_network_of_limits_whose_answers_are_not_numbers_is_not_followed() {
     let mut g = flows(f32::MAX);
     assert_eq!(arrive(&mut g, 0), Some(1000), "a number, however large");
     let policy = lfq::tests::broken();
@@ -266,7 +266,7 @@ fn a_network_of_limits_whose_answers_are_no_numbers_is_not_followed() {
 }
 
 #[test]
-fn a_network_whose_answers_are_no_numbers_is_not_followed() {
+fn a_network_whose_answers_are_not_numbers_is_not_followed() {
     // Finite weights, whose sum with 25 ms is infinite for all actions.
     let mut g = Guard::new(Params::default(), learned(f32::MAX), classic());
     run(&mut g, 1, 100);

@@ -168,7 +168,7 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
     let visits = pairs("visits", &visits, Dtype::U32, size, u32::from_le_bytes)?;
     if let Some(row) = (0..size).find(|row| !(0..2).all(|action| q.ms(*row, action).is_finite())) {
         return Err(
-            Error::new(format!("Q at limit {} is no number", limits.at(row)))
+            Error::new(format!("Q at limit {} is not a number", limits.at(row)))
                 .remedy(RETRAIN)
                 .under("q"),
         );
@@ -455,14 +455,14 @@ mod tests {
                 visits(),
             ]));
             assert!(
-                e.contains("q: Q at limit 1 is no number; make a new one"),
+                e.contains("q: Q at limit 1 is not a number; make a new one"),
                 "{e}"
             );
         }
     }
 
     #[test]
-    fn a_network_is_no_table() {
+    fn a_network_is_not_a_table() {
         let model = include_bytes!("../../../tests/data/policy/torch.safetensors");
         let e = error(model);
         assert!(e.contains("not a LearnQueue table"), "{e}");

@@ -442,7 +442,7 @@ fn one_network_sets_different_limits_for_different_flows() {
 }
 
 #[test]
-fn answers_from_outside_stand_in_the_networks_place() {
+fn answers_from_outside_replace_the_networks() {
     let mut c = controller(constant(4.0));
     assert!(c.ask_outside() && c.question().is_empty());
     let arrival = |n: u64| Arrival {

@@ -64,7 +64,7 @@ impl Jitter {
         }
     }
 
-    /// Time to add to the target, ns.
+    /// Time to add to the target.
     pub(super) fn allowance(&self) -> Duration {
         self.allowance
     }

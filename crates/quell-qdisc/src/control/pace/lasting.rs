@@ -24,7 +24,7 @@ impl Before {
     /// Whether the delay fell faster than a queue can drain: the delay of a queue shrinks by at
     /// most `1 - least` of the elapsed time, since the shaper sends at least `least` of the
     /// capacity. Then the cause was a late answer, a false one or an outage that is over.
-    pub(super) fn was_no_queue(&self, now: Instant, delay: f64, least: f64) -> bool {
+    pub(super) fn was_not_a_queue(&self, now: Instant, delay: f64, least: f64) -> bool {
         self.delay - delay > (1.0 - least) * now.saturating_since(self.since).as_nanos() as f64
     }
 }
@@ -54,7 +54,7 @@ impl Lasting {
     /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
     /// whether the delay stayed about the same although the flow has halved; `None` before.
     /// `steady`: that of most sources did.
-    pub(super) fn is_no_queue(
+    pub(super) fn is_not_a_queue(
         &mut self,
         now: Instant,
         delay: f64,

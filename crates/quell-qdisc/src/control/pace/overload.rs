@@ -2,13 +2,14 @@
 
 use crate::time::{Duration, Instant, SEC};
 
-/// A shaper behind the modem is overloaded when it has dropped `OVERLOAD` of the arriving bytes in
-/// each of `LOSSY` seconds and the delay stayed above the target. It then lets all arrivals pass
-/// for `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
-const OVERLOAD: f64 = 0.15;
-const LOSSY: u32 = 8;
+/// Share of the arriving bytes that a shaper behind the modem drops in a second of overload, while
+/// the delay is above the target.
+const OVERLOAD_SHARE: f64 = 0.15;
+/// Seconds of overload in a row after which the shaper lets all arrivals pass.
+const OVERLOAD_SECONDS: u32 = 8;
+/// Time for which it does so at first; each time twice as long, up to [`MAX_HOLD`].
 const FIRST_HOLD: Duration = Duration::from_secs(20);
-const LAST_HOLD: Duration = Duration::from_secs(80);
+const MAX_HOLD: Duration = Duration::from_secs(80);
 
 /// Traffic that does not slow down, and the time during which the shaper lets it pass.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +18,7 @@ pub(super) struct Overload {
     since: Instant,
     arrived: u64,
     dropped: u64,
-    /// Seconds in a row in which [`OVERLOAD`] was dropped.
+    /// Seconds of overload in a row.
     lossy: u32,
     /// End of the last hold, and the length of the next one.
     end: Instant,
@@ -34,10 +35,11 @@ impl Overload {
         hold: FIRST_HOLD,
     };
 
-    /// Updates the counts at a tick; `calm`: the delay is within the target.
+    /// Updates the counts at a tick. `arrived` and `dropped` are totals in bytes; `calm`: the delay
+    /// is within the target.
     pub(super) fn count(&mut self, now: Instant, arrived: u64, dropped: u64, calm: bool) {
-        // If the modem's queue empties, the drops make the senders slow down: many TCP connections
-        // with small windows have such losses all the time.
+        // While the modem's queue empties, the senders do respond to drops: many TCP connections
+        // with small windows always have such losses.
         let holds = self.holds(now);
         let calm = calm && !holds;
         if !calm && now < self.since + SEC {
@@ -47,13 +49,13 @@ impl Overload {
         let share = dropped.saturating_sub(self.dropped) as f64
             / arrived.saturating_sub(self.arrived).max(1) as f64;
         (self.since, self.arrived, self.dropped) = (now, arrived, dropped);
-        self.lossy = match share >= OVERLOAD && !calm && !holds {
+        self.lossy = match share >= OVERLOAD_SHARE && !calm && !holds {
             true => self.lossy + 1,
             false => 0,
         };
-        if self.lossy >= LOSSY {
+        if self.lossy >= OVERLOAD_SECONDS {
             (self.lossy, self.end) = (0, now + self.hold);
-            self.hold = LAST_HOLD.min(2 * self.hold);
+            self.hold = MAX_HOLD.min(2 * self.hold);
         } else if self.lossy == 0 && now > self.end + self.hold {
             self.hold = FIRST_HOLD;
         }
@@ -64,7 +66,7 @@ impl Overload {
         self.end = now.min(self.end);
     }
 
-    /// Whether all arrivals are to pass.
+    /// Whether all arrivals must pass.
     pub(super) fn holds(&self, now: Instant) -> bool {
         now < self.end
     }

@@ -139,7 +139,7 @@ fn a_fall_of_the_rate_by_half_is_followed_within_a_second() {
 }
 
 #[test]
-fn a_reflectors_clock_that_is_slewed_is_no_delay() {
+fn a_reflectors_clock_that_is_slewed_is_not_a_delay() {
     for ingress in [true, false] {
         let mut line = Line::new(ingress);
         line.idle();
@@ -212,7 +212,7 @@ fn a_path_that_becomes_longer_below_the_capacity_costs_what_is_sent_for_few_seco
 }
 
 #[test]
-fn jitter_of_the_answers_is_no_delay() {
+fn jitter_of_the_answers_is_not_a_delay() {
     // Nearly normal, with standard deviations of 3 and 8 ms; even; rare fast answers.
     let kinds: [fn(&mut Rng) -> f64; 4] = [
         |rng| 3.0 * (0..12).map(|_| rng.f64()).sum::<f64>(),
@@ -352,7 +352,7 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
 }
 
 #[test]
-fn one_late_answer_is_no_evidence() {
+fn one_late_answer_is_not_evidence() {
     let mut pace = Pace::new(&Params::default());
     let echo = |now: Instant, late: Duration| Echo {
         now,
@@ -431,7 +431,7 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
 }
 
 #[test]
-fn one_reflector_that_lies_is_no_evidence() {
+fn one_reflector_that_lies_is_not_evidence() {
     let pace = with_a_liar(3, &Params::default());
     assert_eq!((pace.congested, pace.draining), (Instant::ZERO, None));
     assert!(with_a_liar(1, &Params::default()).congested > Instant::ZERO);
@@ -517,7 +517,7 @@ fn after_a_lie_without_further_evidence_the_rate_returns_to_what_it_usually_was(
 }
 
 #[test]
-fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
+fn two_sources_that_lie_are_not_evidence_beside_ten_that_are_heard_less_often() {
     let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
     for step in 1..2000_u64 {
         let now = Instant::from_millis(25 * step);
@@ -660,7 +660,7 @@ fn after_a_calm_time_the_next_hold_is_the_first_one_again() {
 }
 
 #[test]
-fn losses_while_the_delay_is_within_the_target_once_a_second_are_no_overload() {
+fn losses_while_the_delay_is_within_the_target_once_a_second_are_not_overload() {
     let (mut overload, mut held) = (Overload::NONE, false);
     for tick in 1..60 * 20 {
         overload.count(

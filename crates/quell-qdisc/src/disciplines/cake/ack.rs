@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_an_ack_is_kept() {
+    fn acks_with_other_content_are_kept() {
         let data = Acknowledgment {
             pure: false,
             ..ack(1)

@@ -38,7 +38,7 @@ fn class(minor: u32, parent: u32, rate: u64, ceil: u64) -> Class {
 
 /// Sets quanta of a packet: larger ones would delay a class whose ceiling lets it send little at a
 /// time.
-fn by_turns(mut classes: Vec<Class>) -> Vec<Class> {
+fn alternately(mut classes: Vec<Class>) -> Vec<Class> {
     for class in &mut classes {
         class.quantum = Some(1000);
     }
@@ -121,7 +121,7 @@ fn near(got: u64, expected: u64) {
 
 #[test]
 fn a_class_has_its_rate_and_borrows_up_to_its_ceiling() {
-    let mut bed = Bed::new(tree(by_turns(vec![
+    let mut bed = Bed::new(tree(alternately(vec![
         class(1, 0, 10, 10),
         class(2, 1, 2, 10),
         class(3, 1, 3, 5),
@@ -137,7 +137,7 @@ fn a_class_has_its_rate_and_borrows_up_to_its_ceiling() {
 }
 
 #[test]
-fn what_is_left_is_shared_by_quanta() {
+fn the_remaining_rate_is_shared_by_quanta() {
     let mut classes = vec![class(1, 0, 12, 12), class(2, 1, 1, 12), class(3, 1, 2, 12)];
     (classes[1].quantum, classes[2].quantum) = (Some(1000), Some(2000));
     let mut bed = Bed::new(tree(classes));
@@ -180,7 +180,7 @@ fn the_lower_priority_borrows_only_what_the_higher_leaves() {
 #[test]
 fn leaves_borrow_from_their_parent_before_others_may() {
     // 1:2 has two leaves of 1 Mbit/s and 6 Mbit/s in all, 1:3 is a leaf with 2.
-    let mut bed = Bed::new(tree(by_turns(vec![
+    let mut bed = Bed::new(tree(alternately(vec![
         class(1, 0, 10, 10),
         Class {
             filter: Filter::default(),
@@ -250,7 +250,7 @@ fn a_bucket_out_of_debt_sends_and_goes_into_debt() {
 }
 
 #[test]
-fn what_no_filter_takes_goes_to_the_default_or_past_all_buckets() {
+fn unclassified_packets_go_to_the_default_or_past_all_buckets() {
     let classes = vec![class(1, 0, 1, 1), class(2, 1, 1, 1), class(3, 1, 1, 1)];
     let mut bed = Bed::new(Params {
         default: 3,
@@ -345,7 +345,7 @@ fn a_leaf_that_drops_all_that_it_holds_rests_and_the_others_are_asked() {
             .queue
             .replace(disciplines::Params::Outside(sink.clone()));
         params.classes[2].queue = cake.filter(|_| waits);
-        params.classes = by_turns(params.classes);
+        params.classes = alternately(params.classes);
         let mut bed = Bed::new(params);
         bed.put(3, 2, 1000);
         assert!(matches!(bed.take(), Dequeued::Packet(p) if p.hash == 3));

@@ -276,7 +276,7 @@ fn a_sub_queue_that_left_the_rotation_wakes_with_a_fresh_law() {
 }
 
 #[test]
-fn the_probability_moves_as_the_kernel_file_has_it() {
+fn the_probability_moves_as_in_the_kernel_file() {
     // One update of FreeBSD's integers by hand: from 0, delay 20 ms after 10 ms: alpha 1024 * 5000
     // + beta 10240 * 10000 us, times floor((2^31 - 1) * 2^12 / 10^6) = 8796093, shifted right by 11
     // + 13 + 12.

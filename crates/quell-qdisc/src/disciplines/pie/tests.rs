@@ -271,7 +271,7 @@ fn derandomisation_keeps_drops_apart_and_never_lets_more_than_eight_and_a_half_g
 }
 
 #[test]
-fn at_eight_and_a_half_it_drops_without_dice() {
+fn at_eight_and_a_half_it_drops_without_a_random_draw() {
     let mut v = law(1e-6, 100 * MS);
     v.accu_prob = MAX_PROB / 2 * 17;
     assert!(v.drop_early(&Params::default(), 100_000, FULL, &mut rng()));
@@ -280,7 +280,7 @@ fn at_eight_and_a_half_it_drops_without_dice() {
 }
 
 #[test]
-fn a_hit_of_the_dice_clears_the_accumulator() {
+fn a_random_drop_clears_the_accumulator() {
     let mut v = law(0.99, 100 * MS);
     while !v.drop_early(&Params::default(), 100_000, FULL, &mut rng()) {}
     assert_eq!(v.accu_prob, 0);

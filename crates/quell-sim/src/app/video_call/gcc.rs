@@ -40,7 +40,7 @@ const OUTLIER: f64 = 15.0;
 const MAX_TIME: f64 = 100.0;
 /// Duration of over-use before it is signalled, ms (draft, table 1).
 const OVERUSE_TIME: f64 = 10.0;
-/// Window of the receive rate, ns (draft, table 1: 0.5 to 1 s).
+/// Window of the receive rate (draft, table 1: 0.5 to 1 s).
 const RATE_WINDOW: Duration = Duration::from_millis(500);
 /// Factor of the multiplicative increase per second, and factor of a decrease (section 5.5).
 const ETA: f64 = 1.08;
@@ -152,7 +152,7 @@ pub struct Gcc {
     lost: u32,
     judged: u32,
     decreased_for_loss: Instant,
-    /// Smoothed RTT, ns.
+    /// Smoothed RTT.
     pub rtt: Duration,
 }
 

@@ -10,15 +10,15 @@ use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 use super::sender::Frame;
 use super::{Content, Report};
 
-/// Interval between reports, ns (`remote_estimator_proxy.cc`).
+/// Interval between reports (`remote_estimator_proxy.cc`).
 const REPORTS: Duration = Duration::from_millis(100);
 /// Number of requests for a packet, and of missing packets, beyond which a key frame is requested
 /// (`nack_requester.cc`).
 const RETRIES: u32 = 10;
 const MAX_MISSING: usize = 1000;
-/// RTT before the first sample, ns (`nack_requester.cc`).
+/// RTT before the first sample (`nack_requester.cc`).
 const FIRST_RTT: Duration = Duration::from_millis(100);
-/// Time after which a key frame is requested again, ns (`video_receive_stream2.cc`).
+/// Time after which a key frame is requested again (`video_receive_stream2.cc`).
 const KEY_WAIT: Duration = Duration::from_millis(200);
 /// Number of frames whose mean distance is the normal one. A freeze is a distance of at least three
 /// times that and at least 150 ms above it (W3C, Identifiers for WebRTC's Statistics API,
@@ -158,7 +158,7 @@ impl Receiver {
         self.key_due = self.key_due.min(now);
     }
 
-    /// Time of its next message, ns.
+    /// Time of its next message.
     pub fn wake_at(&self) -> Instant {
         let due = self.missing.iter().map(|m| m.due);
         due.fold(self.report_due.min(self.key_due), Instant::min)
@@ -222,7 +222,7 @@ struct Watch {
     seconds: u64,
     slow: u64,
     last: Option<Instant>,
-    /// Distances between the last frames, ns.
+    /// Distances between the last frames.
     distances: VecDeque<Duration>,
     freezes: u64,
     delay: Hist,

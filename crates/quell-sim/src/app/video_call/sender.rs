@@ -20,7 +20,7 @@ const KEY: f64 = 4.0;
 /// Requests within this time after a key frame count as answered by it (`video_stream_encoder` and
 /// `encoder_rtcp_feedback.cc`).
 const KEY_INTERVAL: Duration = Duration::from_millis(300);
-/// Time for which sent data are kept, ns.
+/// Time for which sent data are kept.
 const KEPT: Duration = Duration::from_secs(30);
 /// IP bytes of a report without its packets (seven packets add two bytes for their states, each
 /// packet that arrived one for its time), and of a request for packets or for a key frame
@@ -47,7 +47,7 @@ pub struct Frame {
 struct Media {
     frame: u32,
     bytes: u32,
-    /// Time of the last transmission, ns.
+    /// Time of the last transmission.
     sent: Option<Instant>,
 }
 
@@ -151,7 +151,7 @@ impl Sender {
         self.log.get(serial)
     }
 
-    /// Time of its next action, ns; 0: now.
+    /// Time of its next action; 0: now.
     pub fn wake_at(&self) -> Instant {
         if !self.control.is_empty() {
             return Instant::ZERO;

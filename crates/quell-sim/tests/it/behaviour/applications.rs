@@ -194,7 +194,7 @@ fn staggered_starts_are_uniform() {
 }
 
 #[test]
-fn a_stop_before_a_staggered_start_is_no_flow() {
+fn a_stop_before_a_staggered_start_is_not_a_flow() {
     let r = measure(
         "duration = \"4s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncount = 50\nstart = \"1s\"\nstop = \"1500ms\"\nstagger = \"2s\"\n",
     );

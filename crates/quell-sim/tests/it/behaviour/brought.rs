@@ -91,7 +91,7 @@ fn it_does_so_in_a_cell_on_a_path_and_on_a_trace() {
 }
 
 #[test]
-fn a_clone_of_its_world_goes_on_alike() {
+fn a_clone_of_its_world_continues_alike() {
     let text = "duration = \"4s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"web\"\n[[flow]]\ncount = 3\n";
     let mut one = World::with_queue(Arc::new(scenario(text)), &from_outside("fq_codel"), 3, None)
         .expect("a world");
@@ -158,12 +158,12 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
         .expect("a world");
         let mut session = Session::new(world, &RunOptions::default()).expect("a session");
         let mut asked = 0;
-        let mut go_on = || {
+        let mut poll = || {
             asked += 1;
             Ok(())
         };
         let e = session
-            .go_on(&mut go_on)
+            .run_to_decision(&mut poll)
             .expect_err("a failure")
             .to_string();
         // At once, not at the end of the run: a hundred packets of 1514 bytes take a quarter of a

@@ -237,7 +237,7 @@ fn wrong_names_say_where_they_are() {
     };
     assert_eq!(
         error("dscp = \"AF51\""),
-        "s.toml:4: flow[1].dscp: \"AF51\" is no DSCP; write CS0 to CS7, AF11 to AF43, EF, VA, LE, or 0 to 63"
+        "s.toml:4: flow[1].dscp: \"AF51\" is not a DSCP; write CS0 to CS7, AF11 to AF43, EF, VA, LE, or 0 to 63"
     );
     assert_eq!(
         error("host = \" \""),

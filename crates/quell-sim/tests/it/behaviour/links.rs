@@ -76,7 +76,7 @@ fn a_busy_queue_uses_every_opportunity_of_a_trace() {
 }
 
 #[test]
-fn what_an_empty_queue_cannot_use_of_a_trace_is_lost() {
+fn opportunities_of_a_trace_that_an_empty_queue_cannot_use_are_lost() {
     // A packet for one opportunity every 45 ms, in which there are 6 opportunities.
     let r = run_traced(
         &[10, 20, 20, 30],

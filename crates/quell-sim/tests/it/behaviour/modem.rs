@@ -163,7 +163,7 @@ fn without_timestamps_only_the_round_trip_is_known_and_probes_end() {
 }
 
 #[test]
-fn loops_find_a_rate_that_nobody_told_them() {
+fn loops_find_a_rate_that_they_were_not_given() {
     // Even the reflectors' jitter sometimes lowers pace's rate below the line's.
     let [down, up] = modems(&run(&line("pace ingress", "pace")));
     assert!(down.0 > 0.85 && up.0 > 0.85, "{down:?} {up:?}");
@@ -274,7 +274,7 @@ fn a_reflector_that_lies_while_the_others_are_silent_does_not_choke_a_line_with_
     let two = one.replace("count = 1", "count = 2\nstop = \"14s\"");
     let ping = "[[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n";
     let text = line("pace ingress", "pace").replace(ping, &format!("{one}{two}"));
-    // A fifth was used down while TCP traffic was no evidence beside the one that lies.
+    // A fifth was used down while TCP traffic was not evidence beside the one that lies.
     let used = lied_to(&text, "absent");
     for (way, rate) in [20e6, 5e6].into_iter().enumerate() {
         assert!(used[way] > 0.7 * rate / 8.0 * 25.0, "{way}: {used:?}");

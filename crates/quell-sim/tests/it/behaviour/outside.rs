@@ -152,7 +152,8 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
     {
         asked += 1;
         let sub = sub_queue.expect("a flow's limit");
-        // The world does not continue without an answer, and knobs of another flow are no answer.
+        // The world does not continue without an answer, and knobs of another flow are not an
+        // answer.
         let still = |w: &mut World| match w.run_until(Instant::from_secs(2)) {
             Status::Decide { sub_queue, .. } => (sub_queue, w.now()),
             Status::Done => panic!("a packet waits"),
@@ -269,16 +270,18 @@ fn a_session_fails_where_a_packet_waits_and_no_decision_comes() {
     // With an answer it runs to the next question.
     let mut session = session(&w);
     for _ in 0..5 {
-        let asked = session.go_on(&mut || Ok(())).expect("a question");
+        let asked = session.run_to_decision(&mut || Ok(())).expect("a question");
         let Status::Decide { sub_queue, .. } = asked else {
             panic!("{asked:?}");
         };
         let set = session.world.set_knobs(0, sub_queue, &limit(3));
         set.expect("such a knob");
     }
-    let asked = session.go_on(&mut || Ok(())).expect("a question");
+    let asked = session.run_to_decision(&mut || Ok(())).expect("a question");
     assert!(matches!(asked, Status::Decide { .. }));
-    let e = session.go_on(&mut || Ok(())).expect_err("no decision");
+    let e = session
+        .run_to_decision(&mut || Ok(()))
+        .expect_err("no decision");
     assert_eq!(e.to_string(), wanted);
 }
 
@@ -319,7 +322,7 @@ fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
     }
 }
 
-/// A controller that decides every `.0` ns and sets nothing.
+/// A controller that decides every `.0` and sets nothing.
 #[derive(Clone, Debug)]
 struct Idle(Duration);
 

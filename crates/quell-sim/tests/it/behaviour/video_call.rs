@@ -89,7 +89,7 @@ fn a_drop_of_the_capacity_is_over_within_seconds() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again_and_much_loss_brings_the_rate_down() {
+fn lost_packets_are_sent_again_and_much_loss_lowers_the_rate() {
     let with = |loss: f64| {
         let links = format!("[link]\nrate = \"20mbit\"\nloss = {loss}\n[link.up]\n");
         run(90, &links, "")
