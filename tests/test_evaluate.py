@@ -23,7 +23,7 @@ from quell.common import files
 from quell.evaluation import candidate, link, measures, run, suite, verdict
 from quell.evaluation.candidate import LeftOut
 from quell.evaluation.entry import HEAVY, MAY, MEDIUM, MILD, MUST, RECOMMENDED, categories, load
-from quell.evaluation.state import Kept, _checksum
+from quell.evaluation.state import Kept
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, Bar, at_least, at_most
 from quell.experiments import experiment
 from quell.experiments.executor import Executor
@@ -440,7 +440,7 @@ def forge(state: Path, change: Any) -> None:
     key, kept = json.loads(line.partition(" ")[2])
     change(kept)
     text = json.dumps([key, kept]) + "\n"
-    state.write_text("".join([header, f"{_checksum(text)} {text}", *others]))
+    state.write_text("".join([header, f"{files.checksum(text)} {text}", *others]))
 
 
 @pytest.mark.parametrize(
@@ -531,6 +531,36 @@ def test_runs_are_kept_until_the_results_are_written(
     monkeypatch.setattr(experiment, "stream", lambda runs, *_, **__: pytest.fail("ran again") if runs else None)
     assert cli.call(["evaluate", *QUICK, "--html", "page.html"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not delete an open file")
+def test_a_state_file_that_is_deleted_meanwhile_is_made_again_with_all_finished_runs(tmp_path: Path) -> None:
+    plan = run.plan(link.parse("2mbit"), candidate.parse_all(["codel"]), sections=["5.3"], seeds=3)
+    state = tmp_path / "state"
+    calls = 0
+
+    def on_done(_finished: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:  # the first call is before all runs
+            state.unlink()
+        if calls == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.evaluate(plan, state=state, threads=1, on_done=on_done)
+    with Kept(state) as kept:
+        # A run that is under way at Ctrl-C is kept, too.
+        assert len(kept.runs) in (3, 4)
+        assert state.read_text().count("\n") == 1 + len(kept.runs)
+    # A file of another program in its place is not changed.
+    with Kept(state) as kept:
+        [key, *_] = kept.runs
+        state.unlink()
+        state.write_text("a shopping list")
+        with pytest.raises(quell.InputError, match="but this is no such file; remove the file"):
+            kept.add(key, kept.runs[key], to_file=True)
+    assert state.read_text() == "a shopping list"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")

@@ -8,6 +8,7 @@ import signal
 import stat
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
@@ -363,6 +364,11 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write bytes atomically."""
     write_whole(path, lambda part: part.write_bytes(data))
+
+
+def checksum(text: str) -> str:
+    """Return the CRC-32 of a text in UTF-8, in hexadecimal."""
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 _LOCKED_BYTE = 1 << 30

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,37 +27,41 @@ class Kept:
     def __init__(self, path: Path | None) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
         self._read_from_file: set[str] = set()
+        self._written: set[str] = set()
         self._path = path
         self._file: TextIO | None = None
 
     def __enter__(self) -> Kept:
-        if self._path is None:
-            return self
+        if self._path is not None:
+            self._open(self._path)
+        return self
+
+    def _open(self, path: Path) -> None:
+        """Open and lock the file, and read it. Raises InputError."""
         header = json.dumps({"quell evaluate": _FORMAT, "version": _core.__version__}) + "\n"
-        if self._path.exists() and not self._path.is_file():
-            raise InputError(f"{self._path}: is not a plain file; name another: --state")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a plain file; name another: --state")
         try:
             while True:
-                target = files.follow(self._path)
-                self._file = open(target, "a+", encoding="utf-8", opener=_no_link)
-                opened = os.fstat(self._file.fileno())
-                files.refuse_foreign(self._path, opened)
+                target = files.follow(path)
+                self._file = open(target, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115 (__exit__ closes it)
+                files.refuse_foreign(path, os.fstat(self._file.fileno()))
                 files.lock(self._file.fileno())
                 # Another evaluation may have removed the file between opening and locking.
-                if os.path.lexists(target) and os.path.samestat(opened, os.lstat(target)):
+                if _is_at(target, self._file):
                     break
                 self._file.close()
             self._file.seek(0)
-            self._read(self._path, self._file, header)
+            self._read(path, self._file, header)
             self._file.flush()
         except BlockingIOError:
-            raise InputError(f"{self._path}: is in use by another evaluation; name another file: --state") from None
+            raise InputError(f"{path}: is in use by another evaluation; name another file: --state") from None
         except OSError as error:
-            raise InputError(f"{self._path}: cannot be used: {error.strerror}; name another file: --state") from None
-        return self
+            raise InputError(f"{path}: cannot be used: {error.strerror}; name another file: --state") from None
 
     def _read(self, path: Path, file: TextIO, header: str) -> None:
         """Read the file, or write the header of a new one."""
+        self._read_from_file = set()
         try:
             first = file.readline(_LONGEST)
             if not first:
@@ -76,7 +79,7 @@ class Kept:
                     return
                 whole += len(line.encode())
                 checksum, _, text = line.partition(" ")
-                if checksum != _checksum(text):
+                if checksum != files.checksum(text):
                     raise ValueError(checksum)
                 key, run = json.loads(text)
                 if not isinstance(run, dict) or not is_compact(run):
@@ -91,20 +94,35 @@ class Kept:
             raise InputError(f"{path}: line {number}: is not a finished run; {_AGAIN}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
-        """Keep a run. If there is no space, raises InputError and leaves the file unchanged."""
+        """Keep a run. If there is no space, raises InputError and leaves the file unchanged.
+
+        A file that was deleted meanwhile is made again, with all finished runs.
+        """
         self.runs[key] = run
-        if to_file and self._file is not None:
-            text = json.dumps([key, run], separators=(",", ":")) + "\n"
-            line = f"{_checksum(text)} {text}"
-            whole = os.fstat(self._file.fileno()).st_size
-            try:
-                _write(self._file.fileno(), line.encode())
-            except OSError as error:
-                os.ftruncate(self._file.fileno(), whole)
-                raise InputError(
-                    f"{self._path}: cannot be written: {error.strerror}; with more room the same command continues, "
-                    "or name another file: --state"
-                ) from None
+        if not to_file or self._path is None or self._file is None:
+            return
+        self._written.add(key)
+        keys = {key}
+        if not _is_at(files.follow(self._path), self._file):
+            self._file.close()
+            ours = self._written | self._read_from_file
+            self._open(self._path)
+            keys = ours - self._read_from_file
+        self._append(self._path, self._file, keys)
+
+    def _append(self, path: Path, file: TextIO, keys: Iterable[str]) -> None:
+        """Write runs at the end of the file."""
+        texts = [json.dumps([key, self.runs[key]], separators=(",", ":")) + "\n" for key in keys]
+        lines = "".join(f"{files.checksum(text)} {text}" for text in texts)
+        whole = os.fstat(file.fileno()).st_size
+        try:
+            _write(file.fileno(), lines.encode())
+        except OSError as error:
+            os.ftruncate(file.fileno(), whole)
+            raise InputError(
+                f"{path}: cannot be written: {error.strerror}; with more room the same command continues, "
+                "or name another file: --state"
+            ) from None
 
     @contextmanager
     def judged(self, keys: Container[str]) -> Iterator[None]:
@@ -124,11 +142,12 @@ class Kept:
     def finished(self, keys: Container[str]) -> None:
         """Remove the file when all is done, unless it has runs of another, interrupted evaluation."""
         if self._path is not None and self._file is not None and all(key in keys for key in self.runs):
-            target, opened = files.follow(self._path), os.fstat(self._file.fileno())
+            target = files.follow(self._path)
+            # Another file may have taken its place.
+            is_there = _is_at(target, self._file)
             if os.name == "nt":
                 self.__exit__()  # Windows does not delete an open file.
-            # Another file may have taken its place.
-            if os.path.lexists(target) and os.path.samestat(opened, os.lstat(target)):
+            if is_there:
                 # An evaluation that starts now must not lock a file that is about to be removed.
                 target.unlink(missing_ok=True)
 
@@ -137,8 +156,9 @@ class Kept:
             self._file.close()
 
 
-def _checksum(line: str) -> str:
-    return f"{zlib.crc32(line.encode()):08x}"
+def _is_at(target: Path, file: TextIO) -> bool:
+    """Say whether an open file is the one at this path."""
+    return os.path.lexists(target) and os.path.samestat(os.fstat(file.fileno()), os.lstat(target))
 
 
 def _no_link(path: str, flags: int) -> int:
