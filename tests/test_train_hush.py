@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import signal
@@ -15,6 +16,7 @@ import pytest
 from quell import _core
 from quell._core import InputError
 from quell.cli import dispatch as cli
+from quell.common import files
 from quell.experiments.experiment import stream
 from quell.train import judge, kinds, links
 
@@ -329,11 +331,16 @@ def test_no_run_of_the_training_has_more_packets_than_its_bound(hush: Any) -> No
         assert all(x.rate_mbps * 1e6 * x.scenario.duration_s / kinds.PACKET_BITS < 1.01e6 for x in drawn)
 
 
+def written(runs: dict[str, Any]) -> str:
+    """Return the text of a cache of these runs, with its checksum."""
+    checksum = files.checksum(json.dumps(runs))
+    return json.dumps({"quell runs": "VERSION", "checksum": checksum, "runs": runs})
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", "1", '{"version": 1}', "\0", "[" * 100_000,
-             '{"quell runs": "VERSION"}', '{"quell runs": "VERSION", "runs": {"a": [1, 2]}}',
-             *(f'{{"quell runs": "VERSION", "runs": {{"a": [{each}, 1, 1, 1, 1, 1, 1]}}}}'
-               for each in ('"x"', "null", "-1", "1e999"))],
+             '{"quell runs": "VERSION"}', '{"quell runs": "VERSION", "runs": {}}', written({"a": [1, 2]}),
+             *(written({"a": [each, 1, 1, 1, 1, 1, 1]}) for each in ("x", None, -1, math.inf))],
 )  # fmt: skip
 def test_a_file_that_is_no_cache_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "classics.json"
@@ -363,6 +370,24 @@ def test_runs_of_the_classics_are_taken_from_the_cache(tmp_path: Path, monkeypat
     monkeypatch.setattr(links, "version", lambda: "another")
     links.simulate(drawn, queues, cache=links.Cache(file))
     assert counts[-1] == 12, "runs of another quell do not count"
+
+
+def test_a_damaged_cache_is_refused_or_gives_no_wrong_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "version", lambda: "0123456789abcdef")
+    file, run = tmp_path / "classics.json", links.Run(1.5, 2.25, 3, 4, 0.5, 0, math.nan)
+    links.Cache(file).add({"one": run})
+    whole = file.read_bytes()
+    refused = 0
+    for at, bit in itertools.product(range(len(whole)), range(7)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        try:
+            found = links.Cache(file).get("one")
+        except InputError as error:
+            assert "classics.json: is no cache of runs; remove it" in str(error)
+            refused += 1
+        else:
+            assert repr(found) in (repr(run), "None"), (at, bit)
+    assert refused > 500
 
 
 def test_two_that_share_a_cache_keep_each_others_runs(tmp_path: Path) -> None:

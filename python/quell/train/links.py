@@ -60,6 +60,10 @@ def version() -> str:
     return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()
 
 
+def _checksum(runs: Any) -> str:
+    return files.checksum(json.dumps(runs))
+
+
 class Cache:
     """The classics' runs, kept in a file by link, seed, queue and compiled quell. Raises InputError."""
 
@@ -75,6 +79,8 @@ class Cache:
         try:
             found = json.loads(_core.read_file(self._file, "records"))
             if found["quell runs"] == self._version:
+                if found["checksum"] != _checksum(found["runs"]):
+                    raise ValueError("checksum")
                 for key, values in found["runs"].items():
                     run = Run(*(math.nan if x is None else float(x) for x in values))
                     *others, fct = astuple(run)
@@ -96,7 +102,8 @@ class Cache:
             self._runs |= self._read()
             self._runs |= runs
             plain = {key: [None if math.isnan(x) else x for x in astuple(run)] for key, run in self._runs.items()}
-            files.write_text(self._file, json.dumps({"quell runs": self._version, "runs": plain}))
+            whole = {"quell runs": self._version, "checksum": _checksum(plain), "runs": plain}
+            files.write_text(self._file, json.dumps(whole))
 
 
 def simulate(
