@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,33 @@ def test_without_ray_one_line_names_the_extra(
 def test_this_process_keeps_the_order_of_the_items() -> None:
     assert HERE.map(pow, [3, 1, 2], 2) == [9, 1, 4]
     assert list(HERE.stream(pow, [3, 1], 2)) == [(0, 9), (1, 1)]
+
+
+class Ended(executor.Executor):
+    """A cluster that ends after a number of calls."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def stream(self, function: Any, items: Any, *shared: Any, at_once: int = 0) -> Iterator[tuple[int, Any]]:
+        for found in super().stream(function, items, *shared, at_once=at_once):
+            if not self._left:
+                raise executor._ended("has ended: no node answers")
+            self._left -= 1
+            yield found
+
+
+@pytest.mark.parametrize(("calls", "kept"), [(3, 3), (5, 4), (0, 0)])  # 4 runs, then one of each queue with probes
+def test_a_cluster_that_ends_loses_no_finished_run(
+    calls: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("quell.cli.simulate.executor", lambda _: nullcontext(ended))
+    file, ended = tmp_path / "runs.json", Ended(calls)
+    assert cli.call([*SHORT, *QUEUES, "--ray", "local", "--json", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"quell: interrupted: {kept} of 4 runs had finished and were kept\n" in said
+    assert said.endswith("quell: --ray: the cluster has ended: no node answers; start it again, or leave --ray out\n")
+    assert len(json.loads(file.read_text()) if file.exists() else []) == kept
 
 
 @pytest.mark.torch

@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,10 @@ RETRIES = 10
 """Number of times that a call is repeated if its worker or node died."""
 AHEAD = 1000
 """Calls submitted to a cluster before the first of them is done."""
+
+
+class ClusterError(InputError):
+    """The cluster ended, or gave a call up."""
 
 
 class Executor:
@@ -154,13 +158,15 @@ class _Cluster(Executor):
             while len(running) < (at_once or AHEAD) and submit():
                 pass
             while running:
-                (done,), _ = ray.wait(list(running), num_returns=1)
+                done = self._first(list(running))
                 index = running.pop(done)
                 submit()
                 yield index, self._get(done)
         finally:
-            for left in running:
-                ray.cancel(left, force=True)
+            # Nothing is left to cancel on a cluster that has ended.
+            with suppress(ray.exceptions.RayError):
+                for left in running:
+                    ray.cancel(left, force=True)
 
     def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors:
         wanted = list(items)
@@ -174,14 +180,29 @@ class _Cluster(Executor):
             raise
         return actors
 
+    def _first(self, references: list[Any]) -> Any:
+        """Wait for the first of these calls to end; return its reference."""
+        try:
+            (done,), _ = self._ray.wait(references, num_returns=1)
+        except self._ray.exceptions.RayError as error:
+            raise _ended(f"has ended: {_line(error)}") from None
+        return done
+
     def _get(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except self._ray.exceptions.RayError as error:
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise RuntimeError(f"the cluster gave a run up after {RETRIES} retries: {lines[0]}") from None
+            raise _ended(f"gave a run up after {RETRIES} retries: {_line(error)}") from None
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _ended(how: str) -> ClusterError:
+    return ClusterError(f"--ray: the cluster {how}; start it again, or leave --ray out")
 
 
 class Actors:

@@ -16,7 +16,7 @@ from quell import _core
 from quell._core import InputError, Scenario
 from quell.common.names import keywords
 from quell.experiments.control import run_controlled
-from quell.experiments.executor import HERE, Executor
+from quell.experiments.executor import HERE, ClusterError, Executor
 from quell.experiments.queue import Controlled, OwnQueue, Parsed
 from quell.inputs import flent, notes, shortcuts
 from quell.inputs.shortcuts import Overrides
@@ -137,6 +137,7 @@ class Outcome:
         self.by_job |= {len(self.jobs) + index: record for index, record in more.by_job.items()}
         self.jobs += more.jobs
         self.interrupted |= more.interrupted
+        self.failure = self.failure or more.failure
         self.wall_s += more.wall_s
         self.packets += more.packets
         self.again += more.again
@@ -203,7 +204,7 @@ def run_jobs(
 ) -> Outcome:
     """Run jobs, `threads` at a time (0: all cores), in this process or on a cluster.
 
-    Ctrl-C ends it early with `interrupted` set and the finished runs kept.
+    Ctrl-C, or the end of the cluster, ends it early with `interrupted` set and the finished runs kept.
     """
     outcome = Outcome(scenario, list(jobs))
     scenario_hash = fingerprint(scenario)
@@ -224,6 +225,8 @@ def run_jobs(
             _core.run_many(scenario, work, lambda k, record: done(k, json.loads(record)), threads=threads, pcap=pcap)
     except KeyboardInterrupt:
         outcome.interrupted = True
+    except ClusterError as ended:
+        outcome.interrupted, outcome.failure = True, ended
     outcome.wall_s = time.monotonic() - started
     return outcome
 

@@ -93,7 +93,7 @@ def saturate(scenario: Scenario, jobs: Sequence[Job], run: Callable[[Scenario, S
         found = run(working_conditions(scenario, intervals), [jobs[place] for place in pending])
         outcome.wall_s += found.wall_s
         outcome.packets += found.packets
-        outcome.interrupted = found.interrupted
+        outcome.interrupted, outcome.failure = found.interrupted, found.failure
         left = []
         for k, place in enumerate(pending):
             if k not in found.by_job:
@@ -172,6 +172,7 @@ def measure(
     if probed is not None and places:
         second = run(probed, [replace(outcome.jobs[place], series_bin_s=None) for place in places])
         outcome.interrupted |= second.interrupted
+        outcome.failure = outcome.failure or second.failure
         outcome.wall_s += second.wall_s
         outcome.packets += second.packets
         outcome.again = len(second.by_job)
