@@ -195,7 +195,12 @@ def test_learnqueue_resumes_as_if_it_had_not_stopped(quell: Quell, tmp_path: Pat
     curves = [(tmp_path / f"{name}.curve.csv").read_text() for name in ("whole", "parts")]
     assert curves[0] == curves[1]
     assert curves[0].count("\n") == 4
+    (tmp_path / "begun.curve.csv").write_text(curves[0])
+    (tmp_path / "other.last.safetensors").write_bytes((tmp_path / "parts.last.safetensors").read_bytes())
+    (tmp_path / "other.curve.csv").write_text("")
     for arguments, message in (
+        ((9, "begun", "--resume"), "--resume: there is no begun.last.safetensors; remove begun.curve.csv, and"),
+        ((9, "other", "--resume"), "--resume: other.curve.csv is not the curve of 3 runs; remove it and other.last"),
         ((3, "parts", "--resume"), "--resume: parts holds 3 runs; give more --episodes"),
         ((9, "parts", "--resume", "--seed", "7"), "--resume: parts was learned in '3 runs of "),
         ((9, "none", "--resume"), "--resume: there is no none.last.safetensors; leave --resume out to start"),

@@ -154,9 +154,10 @@ def _csv(curve: Sequence[Point]) -> str:
 def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTable, list[Point]]:
     """Return the table of the last run and the curve. Raises InputError if it was not learned here."""
     last, drawn = _beside(out, "last.safetensors"), _beside(out, "curve.csv")
-    for file in (last, drawn):
+    for file, other in ((last, drawn), (drawn, last)):
         if not file.exists():
-            raise InputError(f"--resume: there is no {file}; leave --resume out to start")
+            remedy = f"remove {other}, and leave" if other.exists() else "leave"
+            raise InputError(f"--resume: there is no {file}; {remedy} --resume out to start")
     table = LearnQueueTable(str(last), _core.read_file(last, "model"))
     card = json.loads(table.card)
     found = re.fullmatch(r"([0-9]{1,9}) runs? of (.*)", card["trained_on"], re.DOTALL)
@@ -174,5 +175,7 @@ def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTabl
     except (TypeError, ValueError):
         curve = []
     if [point.run for point in curve] != list(range(1, int(runs) + 1)):
-        raise InputError(f"--resume: {drawn} is not the curve of {runs} runs; leave --resume out to start")
+        raise InputError(
+            f"--resume: {drawn} is not the curve of {runs} runs; remove it and {last}, and leave --resume out to start"
+        )
     return table, curve
