@@ -109,6 +109,21 @@ def test_bashs_script_completes_in_bash(tmp_path: Path) -> None:
     assert "_quell_completion quell" in done.stderr
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no such names on Windows")
+@pytest.mark.parametrize("name", ["$(touch run)", "`touch run`", "a;touch run", "a'b", "a\nb"])
+def test_no_name_that_a_shell_would_run_is_completed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "plain.toml").touch()
+    (tmp_path / f"{name}.toml").touch()
+    (tmp_path / "plain.toml").touch()
+    listed = [[value for value, _ in complete.files(start)] for start in (name[:1], f"{name}/", f"{name}/pl", "pl")]
+    assert [name in value for values in listed for value in values].count(True) == 0
+    assert listed[1:] == [[], [], ["plain.toml"]]
+
+
 @pytest.mark.parametrize(
     ("asked", "others"),
     [

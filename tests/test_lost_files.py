@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -318,6 +319,26 @@ def test_where_no_room_is_left_for_them_a_shells_settings_stay(shell: str) -> No
     done = _install(shell, "ulimit -f 3; ")
     assert done.returncode in (1, 2) and "cannot be written" in done.stderr, done
     assert settings.read_text() == "#" * 4000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="shells of POSIX")
+@pytest.mark.parametrize("shell", SETTINGS)
+def test_a_home_folder_in_which_nothing_can_be_written_is_named(shell: str) -> None:
+    Path(SETTINGS[shell][1]).parent.write_text("a file in the folder's place")
+    done = _install(shell)
+    assert done.returncode == 2
+    assert SETTINGS[shell][1] in done.stderr and "cannot be written: File exists" in done.stderr, done
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is missing")
+def test_a_home_folder_with_a_quote_in_its_name_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path("it's $(touch run) `touch run`")
+    home.mkdir()
+    monkeypatch.chdir(home)
+    assert _install("bash").returncode == 0
+    done = subprocess.run(["bash", "-c", ". ./.bashrc && complete -p quell"], capture_output=True, text=True)
+    assert done.returncode == 0 and "quell" in done.stdout, done
+    assert not Path("run").exists()
 
 
 def _install(shell: str, first: str = "") -> subprocess.CompletedProcess[str]:

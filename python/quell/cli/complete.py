@@ -84,6 +84,8 @@ def traces(incomplete: str) -> Completions:
 def _files(incomplete: str, endings: tuple[str, ...]) -> Completions:
     folder, slash, _ = incomplete.rpartition("/")
     prefix = folder + slash
+    if not _is_plain(prefix):
+        return []
     try:
         entries = sorted(Path(prefix or ".").iterdir())
     except OSError:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 from typer import _completion_shared as typers
 
+from quell._core import InputError
 from quell.common import files
 
 
@@ -30,7 +32,7 @@ def install_whole() -> None:
 def bash(**script: Any) -> Path:
     """Install completion for bash."""
     path = _script(Path.home() / ".bash_completions" / f"{script['prog_name']}.sh", script)
-    _add(Path.home() / ".bashrc", f"source '{path}'")
+    _add(Path.home() / ".bashrc", f"source {shlex.quote(str(path))}")
     return path
 
 
@@ -47,7 +49,10 @@ def fish(**script: Any) -> Path:
 
 
 def _script(path: Path, script: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; name your home folder in HOME") from None
     files.write_text(path, typers.get_completion_script(**script) + "\n")
     return path
 
