@@ -2,6 +2,12 @@
 //! Vigna), seeded by SplitMix64. It is implemented here because it has twenty lines and its stream
 //! is part of every result, which no library update may change.
 
+/// The 64-bit FNV-1a hash of bytes. Two inputs that differ in one byte never have the same hash.
+pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
 /// A stream of random numbers; plain data, so a clone continues with the same numbers.
 #[derive(Clone, Debug)]
 pub struct Rng {
@@ -11,12 +17,8 @@ pub struct Rng {
 impl Rng {
     /// A separate stream for one component of one run.
     pub fn new(seed: u64, component: &str) -> Self {
-        // FNV-1a over the name separates the components' streams.
-        let mut x = 0xcbf2_9ce4_8422_2325_u64;
-        for b in component.bytes() {
-            x = (x ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        let mut z = seed ^ x;
+        // The hash of the name separates the components' streams.
+        let mut z = seed ^ fnv_1a(component.bytes());
         let mut next = || {
             z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut y = z;

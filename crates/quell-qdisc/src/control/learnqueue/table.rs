@@ -7,8 +7,8 @@
 //! | `q` | F64 `[states, 2]`, ms; I32, microseconds, where the card says `fixed_point` | Q |
 //! | `visits` | U32 `[states, 2]` | how often the pair was tried |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. ε and γ follow from the pairs tried
-//! and are not stored.
+//! The metadata hold one key, `quell`: the [`Card`] as JSON, with a checksum. ε and γ follow from
+//! the pairs tried and are not stored.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -18,10 +18,11 @@ use super::readings::Arithmetic;
 use super::{Params, Values};
 use crate::policy::Error;
 use crate::policy::file::{KEY, open};
+use crate::rng::fnv_1a;
 
-/// The version of the file format that this quell writes; it also reads 1, whose parameters lack
-/// `step`, `alpha_min` and `published_reward` (1, 0, true).
-pub const FORMAT: u32 = 2;
+/// The version of the file format that this quell writes. It also reads 2, which has no checksum,
+/// and 1, whose parameters also lack `step`, `alpha_min` and `published_reward` (1, 0, true).
+pub const FORMAT: u32 = 3;
 /// Kind of the file in its card.
 const KIND: &str = "learnqueue table";
 
@@ -29,7 +30,7 @@ const KIND: &str = "learnqueue table";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// Version of the file format: [`FORMAT`], or 1.
+    /// Version of the file format: 1 to [`FORMAT`].
     pub format: u32,
     /// `learnqueue table`.
     pub kind: String,
@@ -44,6 +45,23 @@ pub struct Card {
     pub seed: u64,
     /// The version of quell that wrote it.
     pub quell: String,
+    /// In a file from format 3 on: 64-bit FNV-1a, in hexadecimal, of this card as JSON without the
+    /// checksum, followed by the bytes of `q` and `visits`. Empty in memory.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+}
+
+impl Card {
+    fn json(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(|e| Error::new(e.to_string()))
+    }
+
+    /// The checksum of a file with this card, whose own is empty, and with these tensors.
+    fn checksum(&self, q: &[u8], visits: &[u8]) -> Result<String, Error> {
+        let card = self.json()?;
+        let bytes = card.bytes().chain(q.iter().chain(visits).copied());
+        Ok(format!("{:016x}", fnv_1a(bytes)))
+    }
 }
 
 /// A table with its card.
@@ -64,6 +82,7 @@ impl Table {
             trained_on: String::new(),
             seed: 0,
             quell: env!("CARGO_PKG_VERSION").to_owned(),
+            checksum: String::new(),
         };
         Self { card, q, visits }
     }
@@ -131,16 +150,20 @@ impl Table {
             .into_iter()
             .map(|(name, view)| view.map(|view| (name, view)))
             .collect();
-        let card = serde_json::to_string(&self.card).map_err(|e| bad(&e))?;
-        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
+        let mut card = Card {
+            format: FORMAT,
+            ..self.card.clone()
+        };
+        card.checksum = card.checksum(&q, &visits)?;
+        let metadata = [(KEY.to_owned(), card.json()?)].into_iter().collect();
         safetensors::serialize(tensors.map_err(|e| bad(&e))?, Some(metadata)).map_err(|e| bad(&e))
     }
 
     /// Reads a table from the bytes of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a
-    /// number is not right.
+    /// If the bytes are truncated or no safetensors file, the card, its version, a shape or a
+    /// number is not right, or the checksum is another.
     pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
         load(bytes).map_err(|e| e.at(file))
     }
@@ -148,7 +171,7 @@ impl Table {
 
 fn load(bytes: &[u8]) -> Result<Table, Error> {
     let (card, tensors) = open(bytes)?;
-    let card = read_card(&card)?;
+    let mut card = read_card(&card)?;
     let limits = card.params.limits();
     let size = limits.len();
     let q = tensor(&tensors, "q")?;
@@ -161,6 +184,8 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
             Error::new("a table has no such tensor").under(left.first().copied().unwrap_or(""))
         );
     }
+    let found = std::mem::take(&mut card.checksum);
+    let data = [q.data(), visits.data()];
     let q = match card.params.arithmetic {
         Arithmetic::Fixed => Values::Fixed(pairs("q", &q, Dtype::I32, size, i32::from_le_bytes)?),
         Arithmetic::Float => Values::Float(pairs("q", &q, Dtype::F64, size, f64::from_le_bytes)?),
@@ -172,6 +197,12 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
                 .remedy(RETRAIN)
                 .under("q"),
         );
+    }
+    let has_checksum = card.format >= 3 || !found.is_empty();
+    if has_checksum && found != card.checksum(data[0], data[1])? {
+        let what = "the file is not as it was written";
+        let remedy = format!("copy it again, or {RETRAIN}");
+        return Err(Error::new(what).remedy(remedy).under("card: checksum"));
     }
     Ok(Table { card, q, visits })
 }
@@ -283,23 +314,28 @@ mod tests {
         text
     }
 
+    /// The card of [`table`] in format 2, without a checksum.
+    fn card_of_format_2() -> String {
+        let mut card = table(false).card;
+        card.format = 2;
+        card.json().unwrap()
+    }
+
     /// The file of a table whose card's text was changed.
     fn with_card(change: impl Fn(&str) -> String) -> Vec<u8> {
         let bytes = table(false).save().unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        let (card, _) = open(&bytes).unwrap();
-        let metadata = [(KEY.to_owned(), change(&card))].into_iter().collect();
+        let card = change(&card_of_format_2());
+        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
         safetensors::serialize(tensors.tensors(), Some(metadata)).unwrap()
     }
 
     /// The file of a table whose tensors were changed.
     fn with_tensors(tensors: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)>) -> Vec<u8> {
-        let bytes = table(false).save().unwrap();
-        let (card, _) = open(&bytes).unwrap();
         let views = tensors
             .iter()
             .map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
-        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
+        let metadata = [(KEY.to_owned(), card_of_format_2())].into_iter().collect();
         safetensors::serialize(views, Some(metadata)).unwrap()
     }
 
@@ -372,10 +408,37 @@ mod tests {
     }
 
     #[test]
-    fn a_card_of_another_version_kind_or_range_is_refused() {
+    fn a_file_of_which_a_byte_has_changed_is_refused_or_gives_the_same_table() {
+        for fixed_point in [false, true] {
+            let table = table(fixed_point);
+            let bytes = table.save().unwrap();
+            for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                if let Ok(loaded) = Table::load("t", &damaged) {
+                    assert_eq!(loaded, table, "byte {at}, bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_card_of_format_3_needs_its_checksum_and_one_of_format_2_has_none() {
+        let old = with_card(str::to_owned);
+        assert_eq!(
+            Table::load("t", &old).unwrap().values(),
+            table(false).values()
+        );
         let e = error(&with_card(|c| c.replace("\"format\":2", "\"format\":3")));
+        let wrong = "card: checksum: the file is not as it was written; copy it again, or make";
+        assert!(e.contains(wrong), "{e}");
+    }
+
+    #[test]
+    fn a_card_of_another_version_kind_or_range_is_refused() {
+        let e = error(&with_card(|c| c.replace("\"format\":2", "\"format\":4")));
         assert!(
-            e.contains("card: format: format 3 is not known; this quell"),
+            e.contains("card: format: format 4 is not known; this quell"),
             "{e}"
         );
         let e = error(&with_card(|c| c.replace(KIND, "something")));
