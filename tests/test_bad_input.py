@@ -181,6 +181,26 @@ def test_a_bad_number_of_threads_in_the_environment_is_ignored(tmp_path: Path, n
     assert (tmp_path / "x.csv").read_text().startswith("scenario,")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
+@pytest.mark.parametrize("kib", [60_000, 120_000])
+def test_too_little_memory_for_a_table_is_reported_before_the_runs(tmp_path: Path, kib: int) -> None:
+    words = [str(QUELL), "compare", "home", "--duration", "1s", "--aqm", "pfifo", "--seeds", "1", "--csv", "x.csv"]
+    limited = ["sh", "-c", f'ulimit -v {kib}; exec "$@"', "-", *words]
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert done.stderr.startswith("quell: there is too little memory; raise the limit (`ulimit -v`"), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
+def test_more_threads_than_memory_has_room_for_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    # Each thread's stack takes 2 MiB of the address space.
+    words = [str(QUELL), "compare", "home", "--duration", "1s", "--aqm", "pfifo", "--seeds", "400", "--jobs", "400"]
+    limited = ["sh", "-c", 'ulimit -v 400000; exec "$@"', "-", *words]
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "no thread can be started: " in done.stderr and "`ulimit -v` show them" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("words", [("evaluate", "--jobs"), ("train", "rl-aqm", "--seed"), ("shell", "--mtu")])
 def test_an_integer_beyond_64_bits_is_refused(words: tuple[str, ...]) -> None:
     done = subprocess.run([QUELL, *words, str(2**64)], capture_output=True, text=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +35,8 @@ class PanicException(BaseException):
     ("panic", "says"),
     [
         ("index out of range", "a bug: PanicException: index out of range (QUELL_TRACEBACK=1 shows where)"),
-        ("could not start: ThreadPoolBuildError", "no thread can be started; raise the limit (`ulimit -u` shows it)"),
+        ("could not start: ThreadPoolBuildError", dispatch._NO_THREAD),
+        ("called `unwrap()` on an `Err` value: Os { kind: WouldBlock }", dispatch._NO_THREAD),
     ],
 )
 def test_a_panic_of_rust_code_gets_one_line_and_status_1(
@@ -42,6 +44,28 @@ def test_a_panic_of_rust_code_gets_one_line_and_status_1(
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise PanicException(panic)
+
+    monkeypatch.setattr(experiment, "load", fail)
+    assert dispatch.call(["run"]) == 1
+    assert capsys.readouterr().err == f"quell: {says}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), dispatch._NO_THREAD),
+        (RuntimeError("can't start new thread"), dispatch._NO_THREAD),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), dispatch._NO_MEMORY),
+        (MemoryError(), dispatch._NO_MEMORY),
+        (ImportError("x.so: failed to map segment from shared object"), dispatch._NO_MEMORY),
+        (OSError(errno.EROFS, "Read-only file system", "x"), "x: cannot be written: Read-only file system"),
+    ],
+)
+def test_a_limit_of_the_system_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, says: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
 
     monkeypatch.setattr(experiment, "load", fail)
     assert dispatch.call(["run"]) == 1

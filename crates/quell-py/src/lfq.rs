@@ -9,7 +9,7 @@ use quell_link::Error;
 use quell_qdisc::control::lfq::{self as control, FEATURES, Params};
 use quell_qdisc::policy::Affine;
 
-use crate::{duration, input_error};
+use crate::{duration, input_error, no_threads};
 
 /// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under a network given as
 /// the weights and biases of its layers in turn (float32). The result depends only on seeds and
@@ -66,7 +66,7 @@ pub fn lfq_experiments<'py>(
             n => rayon::ThreadPoolBuilder::new()
                 .num_threads(n)
                 .build()
-                .map_err(|e| Error::new(e.to_string()))?
+                .map_err(|error| no_threads(&error))?
                 .install(|| lab.experiments_in_parallel(&seeds)),
         }
     });

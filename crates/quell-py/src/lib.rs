@@ -33,6 +33,7 @@ mod state;
 mod world;
 
 use pyo3::prelude::*;
+use quell_link::Error;
 use quell_qdisc::time::Duration;
 
 pyo3::create_exception!(
@@ -97,6 +98,12 @@ mod _core {
 /// Converts an error of the simulator to Python's `InputError`.
 fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
+}
+
+/// Describes why a pool of threads cannot be made: limits of processes or memory.
+fn no_threads(error: &rayon::ThreadPoolBuildError) -> Error {
+    let what = format!("no thread can be started: {error}");
+    Error::new(what).remedy("raise the limits (`ulimit -u` and `ulimit -v` show them)")
 }
 
 /// Converts seconds, a float in Python.

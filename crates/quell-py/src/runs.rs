@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::queue::{OwnQueue, Raised};
 use crate::scenario::{Queue, Scenario};
-use crate::{duration, input_error};
+use crate::{duration, input_error, no_threads};
 
 /// Interval at which a waiting caller checks for pending signals.
 const POLL: Duration = Duration::from_millis(20);
@@ -115,7 +115,7 @@ fn run_all(
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(others.max(1))
         .build()
-        .map_err(input_error)?;
+        .map_err(|error| input_error(no_threads(&error)))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = channel();
     for (job, queue) in words {

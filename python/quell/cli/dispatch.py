@@ -25,12 +25,16 @@ from quell.common.text import error_line
 from quell.inputs.notes import Note
 from quell.train import Stopped
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a disk that is full or fails."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""Errors of a disk that is full, fails or is read-only."""
 _FEW = (errno.EMFILE, errno.ENFILE)
 """Errors of a process or system that cannot open more files."""
 _FILES = {"detach": "attach"}
 """Commands in a file of another name."""
+_NO_THREAD = "no thread or process can be started; raise the limits (`ulimit -u` and `ulimit -v` show them)"
+_NO_MEMORY = "there is too little memory; raise the limit (`ulimit -v` shows it), or end other programs"
+_OF_MEMORY = ("failed to map segment", "Cannot allocate memory")
+"""Texts in ImportError if a library does not fit into memory."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
 _SIMULATING = {*usage.COMMANDS["Simulate"], "train", "reproduce"}
 """Commands that keep finished runs when they are interrupted."""
@@ -164,6 +168,9 @@ def _call(arguments: Sequence[str]) -> int:
         if error.errno in _FEW:
             err.print(f"quell: {error.strerror}; raise the limit (`ulimit -n` shows it)", soft_wrap=True)
             return FAILED
+        if error.errno in (errno.EAGAIN, errno.ENOMEM):
+            err.print(f"quell: {_NO_MEMORY if error.errno == errno.ENOMEM else _NO_THREAD}", soft_wrap=True)
+            return FAILED
         if error.errno not in _FULL:
             return _bug(error)
         where = error.filename or "standard output"
@@ -174,13 +181,21 @@ def _call(arguments: Sequence[str]) -> int:
         err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8")
         return BAD_INPUT
     except Exception as error:
+        if isinstance(error, MemoryError) or (
+            isinstance(error, ImportError) and any(text in str(error) for text in _OF_MEMORY)
+        ):
+            err.print(f"quell: {_NO_MEMORY}", soft_wrap=True)
+            return FAILED
+        if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+            err.print(f"quell: {_NO_THREAD}", soft_wrap=True)
+            return FAILED
         return _bug(error)
     except BaseException as error:
         # A panic in Rust code, of quell or polars; no module exports its class.
         if type(error).__name__ != "PanicException":
             raise
-        if "ThreadPoolBuildError" in str(error):
-            err.print("quell: no thread can be started; raise the limit (`ulimit -u` shows it)", soft_wrap=True)
+        if any(text in str(error) for text in ("ThreadPoolBuildError", "WouldBlock")):
+            err.print(f"quell: {_NO_THREAD}", soft_wrap=True)
             return FAILED
         return _bug(error)
     return status if isinstance(status, int) else OK

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import polars as pl
-
 from quell.common import files
 from quell.results.stats import FRONT, MEASURES, summarise
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # polars warns, and fails later, if its library does not fit into memory
+    import polars as pl
+try:
+    pl.DataFrame()
+except NameError:
+    raise MemoryError from None
 
 _SUMMARY = pl.Struct(dict.fromkeys(("mean", "p50", "p95", "p99", "max"), pl.Float64))
 _FLOAT = pl.Float64()

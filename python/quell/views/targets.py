@@ -43,6 +43,9 @@ class Targets:
         files.check_target("--parquet", parquet)
         files.check_target("--csv", csv)
         files.check_target("--flent", flent)
+        if parquet is not None or csv is not None:
+            # Now: what is run would be lost if there were too little memory for polars.
+            import quell.results.frame  # noqa: F401
 
     def bins(self, series: float | None) -> float | None:
         """Return the width of the bins to keep: the requested one, or Flent's if a file for Flent is requested."""
