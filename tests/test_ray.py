@@ -58,8 +58,8 @@ class Ended(executor.Executor):
 def test_a_cluster_that_ends_loses_no_finished_run(
     calls: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("quell.cli.simulate.executor", lambda _: nullcontext(ended))
     file, ended = tmp_path / "runs.json", Ended(calls)
+    monkeypatch.setattr("quell.cli.simulate.executor", lambda _: nullcontext(ended))
     assert cli.call([*SHORT, *QUEUES, "--ray", "local", "--json", str(file)]) == 2
     said = capsys.readouterr().err
     assert f"quell: interrupted: {kept} of 4 runs had finished and were kept\n" in said
