@@ -362,7 +362,7 @@ def test_controllers_are_compared_beside_queues() -> None:
     swept = quell.sweep(over={"link.rate": ["5mbit", "10mbit"]}, aqm=[("fifo", Still({"limit": 5}))], seeds=1, **LINK)
     assert swept["controller"].to_list() == ["Still", "Still"]
     for given, words in (
-        ([("fifo", 3)], "no controller: it has no decide"),
+        ([("fifo", 3)], "not a controller: it has no decide"),
         ([("fifo",)], "has 1 parts"),
         ([("fifo", Still({})), ("fifo", Still({"limit": 5}))], "two queues are called fifo [+] Still; give them names"),
     ):

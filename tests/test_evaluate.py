@@ -550,8 +550,8 @@ def test_a_state_file_that_is_deleted_meanwhile_is_made_again_with_all_finished_
     with pytest.raises(KeyboardInterrupt):
         run.evaluate(plan, state=state, threads=1, on_done=on_done)
     with Kept(state) as kept:
-        # A run that is under way at Ctrl-C is kept, too.
-        assert len(kept.runs) in (3, 4)
+        # Runs that end before Ctrl-C is noticed are kept, too.
+        assert len(kept.runs) >= 3
         assert state.read_text().count("\n") == 1 + len(kept.runs)
     # A file of another program in its place is not changed.
     with Kept(state) as kept:
