@@ -193,10 +193,11 @@ def test_too_little_memory_for_a_table_is_reported_before_the_runs(tmp_path: Pat
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
 def test_more_threads_than_memory_has_room_for_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    # Each thread's stack takes 2 MiB of the address space.
-    words = [str(QUELL), "compare", "home", "--duration", "1s", "--aqm", "pfifo", "--seeds", "400", "--jobs", "400"]
-    limited = ["sh", "-c", 'ulimit -v 400000; exec "$@"', "-", *words]
-    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True)
+    # A thread's stack takes 1 GiB of the address space, so that two fit and there is room for all else.
+    words = [str(QUELL), "compare", "home", "--duration", "1s", "--aqm", "pfifo", "--seeds", "8", "--jobs", "8"]
+    limited = ["sh", "-c", 'ulimit -v 2500000; exec "$@"', "-", *words]
+    large = os.environ | {"RUST_MIN_STACK": str(1 << 30)}
+    done = subprocess.run(limited, cwd=tmp_path, env=large, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "no thread can be started: " in done.stderr and "`ulimit -v` show them" in done.stderr, done.stderr
 

@@ -858,10 +858,10 @@ def test_a_configuration_that_is_not_a_file_keeps_it_neither_from_running_nor_fr
         took = time.monotonic() - began
     assert (status, net.rules()) == (0, []), errors
     assert took < late.allowed_s(5)
-    for path, what in ((config, "no regular file"), (Path("/dev/zero"), "no regular file"), (tmp_path, "no regular")):
+    for path in (config, Path("/dev/zero"), tmp_path):
         done = net.run(net.r, QUELL_LIVE, "--config", path)
         assert done.returncode == 2
-        assert what in done.stderr and str(path) in done.stderr
+        assert "is not a regular file" in done.stderr and str(path) in done.stderr
     config.unlink()
     config.write_text("#" * 2_000_000)
     assert "is larger than" in net.run(net.r, QUELL_LIVE, "--config", config).stderr

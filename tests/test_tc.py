@@ -258,8 +258,8 @@ def test_words_without_effect_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no lines of tc"),
-        ("hello", "no lines of tc"),
+        ("", "not lines of tc"),
+        ("hello", "not lines of tc"),
         ("tc", "no line sets up a queue"),
         ("tc qdisc", "no line sets up a queue"),
         ("qdisc", "no line sets up a queue"),
@@ -279,7 +279,7 @@ def test_words_without_effect_are_named() -> None:
         ("tc qdisc add dev a root codel\ntc qdisc add dev b root codel", "a, b"),
         ("tc qdisc add dev a root netem loss much", "much"),
         ("tc qdisc add dev a root cake bandwidth", "bandwidth"),
-        ("tc qdisc add dev a root 'codel", "no lines of tc"),
+        ("tc qdisc add dev a root 'codel", "not lines of tc"),
     ],
 )
 def test_bad_lines_are_one_line(text: str, problem: str) -> None:

@@ -111,7 +111,7 @@ def test_apply_and_undo_refuse_in_one_line_before_the_search(
     root = os.geteuid() == 0
     cases = [
         ([*line, "--apply", "no-such-dev"], "no such interface" if root else "needs root"),
-        ([*line, "--apply", "a b"], "no name of an interface" if root else "needs root"),
+        ([*line, "--apply", "a b"], "not a name of an interface" if root else "needs root"),
         ([*line, "--apply", "lo", "--target", "openwrt"], "leave out --target openwrt"),
         (["--fleet", "lines.csv", "--apply", "lo"], "leave out --fleet"),
         ([*line, "--replace"], "--replace goes with"),

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 from collections.abc import Callable, Sequence
@@ -283,6 +284,8 @@ def test_a_table_of_runs_beyond_all_numbers_is_not_continued(tmp_path: Path) -> 
     data = (tmp_path / LAST).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = data[8 : 8 + size].replace(b"1 run of", b"9" * 5000 + b" runs of")
+    # A table of format 2 has no checksum.
+    header = re.sub(rb',\\"checksum\\":\\"[0-9a-f]{16}\\"', b"", header).replace(rb"\"format\":3", rb"\"format\":2")
     (tmp_path / LAST).write_bytes(model(header, rest=data[8 + size :]))
     done = subprocess.run([QUELL, *RESUME], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr[-2000:]

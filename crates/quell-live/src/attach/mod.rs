@@ -27,6 +27,7 @@ use crate::rtnetlink::message::{Handle, INGRESS};
 use crate::rtnetlink::request::{QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
 use crate::steer::saved::is_changed;
+use crate::system::command::quoted;
 use crate::system::messages::{need, tell};
 use crate::system::state::StateFile;
 use crate::system::{host, sys};
@@ -137,6 +138,7 @@ fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
             let what = "has filters, which quell could not put back later";
             let [handle, parent] = [row.handle, row.parent].map(Handle);
             let error = Error::new(what).key(format!("{dev} {} {handle} at {parent}", row.kind));
+            let dev = quoted(dev);
             return Err(error.remedy(format!("tc filter del dev {dev} parent {handle}")));
         }
     }
@@ -277,6 +279,7 @@ fn not_elsewhere(saved: &Saved, dev: &str) -> Result<(), Error> {
         saved.name
     );
     let error = Error::new(what).key(dev);
+    let dev = quoted(dev);
     Err(error.remedy(format!("first quell detach {dev}, which concerns {now}")))
 }
 
@@ -289,6 +292,7 @@ fn held(dev: &str) -> Result<StateFile, Error> {
 
 fn nothing(dev: &str) -> Error {
     let error = Error::new("quell has attached nothing to it").key(dev);
+    let dev = quoted(dev);
     error.remedy(format!("tc qdisc show dev {dev} says what there is"))
 }
 

@@ -9,6 +9,7 @@ use crate::rtnetlink::failed;
 use crate::rtnetlink::message::{NEW_QDISC, ROOT};
 use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applied};
 use crate::rtnetlink::tree::describe;
+use crate::system::command::quoted;
 
 /// Most queues, as `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place
 /// in memory.
@@ -156,6 +157,7 @@ fn check(dev: &str, rows: &[Row], root: Option<&QdiscState>, replace: bool) -> R
     let unknown = rows.iter().find(|row| !RESTORABLE.contains(&&*row.kind));
     if let Some(row) = unknown {
         let what = format!("quell could not put {} back later", row.kind);
+        let dev = quoted(dev);
         return Err(error(&what).remedy(format!("tc qdisc del dev {dev} root removes it")));
     }
     match replace {

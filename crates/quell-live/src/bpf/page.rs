@@ -13,6 +13,7 @@ use serde_json::{Map as Object, Value as Json};
 
 use super::super::bpf::{self, Map};
 use crate::rtnetlink::xstats::Value;
+use crate::system::command::quoted;
 use crate::system::host;
 
 /// Size of a queue's part, bytes: 64 of knobs, 192 of gauges.
@@ -220,7 +221,7 @@ impl Page {
             let what = format!("the BPF map {} is not a page of this device", place.map);
             Error::new(what)
                 .key(&dev)
-                .remedy(format!("quell detach {dev}, then attach again"))
+                .remedy(format!("quell detach {}, then attach again", quoted(&dev)))
         };
         if !is.is_array(PAGE, num::count(BYTES), place.slots) {
             return Err(other());

@@ -113,6 +113,7 @@ impl Changes {
         if dev.ends_with('+') {
             let what = "iptables takes a + at the end for all names that begin so";
             let error = Error::new(what).key(format!("--dev {dev}"));
+            let dev = command::quoted(dev);
             return Err(error.remedy(format!("rename it: ip link set {dev} name ...")));
         }
         let mut rules = Vec::new();

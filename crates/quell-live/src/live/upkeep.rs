@@ -12,6 +12,7 @@ use crate::firewall::{Changes, RuleChanges};
 use crate::plane::backend::af_packet::{self, Registration};
 use crate::plane::shared::Watches;
 use crate::plane::worker::Worker;
+use crate::system::command::quoted;
 use crate::system::host;
 use crate::system::messages::tell;
 use crate::system::notice::Notices;
@@ -254,7 +255,8 @@ impl Progress {
             self.refusing = true;
             tell(&format!(
                 "{dev}: a frame of many packets was refused, since they could not be separated; \
-                 ethtool -K {dev} gro off, or tso off where the frame is sent, makes them single packets"
+                 ethtool -K {} gro off, or tso off where the frame is sent, makes them single packets",
+                quoted(dev)
             ));
         }
     }

@@ -16,6 +16,7 @@ use crate::rtnetlink::message::{
 use crate::rtnetlink::request::{
     NESTED, QdiscState, Refusal, Request, RtnlWriter, put, unanswered,
 };
+use crate::system::command::quoted;
 use crate::system::host;
 
 /// Handle of clsact, the only possible one.
@@ -78,6 +79,7 @@ impl Hook {
         if rows.iter().any(|row| row.kind == "ingress") {
             let what = "there is an ingress discipline, in whose place clsact would be";
             let dev = host::name(device).unwrap_or_default();
+            let dev = quoted(&dev);
             return Err(Error::new(what).remedy(format!(
                 "tc qdisc del dev {dev} ingress; tc qdisc add dev {dev} clsact; then its filters again, by tc filter add dev {dev} ingress"
             )));

@@ -9,6 +9,7 @@ use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::{Handle, Key, Queue, ROOT, u32_at};
 use crate::rtnetlink::options::{ANY, Kind, Knob, ceil_of_htb, most_of_tbf, why_not};
 use crate::rtnetlink::request::QdiscState;
+use crate::system::command::quoted;
 use crate::system::host;
 use crate::system::watchdog::MAX_LOOPS;
 
@@ -213,7 +214,8 @@ fn check(
         );
         let parent = Handle(below.key.parent);
         return Err(error(what).remedy(format!(
-            "tc qdisc replace dev {dev} parent {parent} fq_codel puts one there that keeps its own"
+            "tc qdisc replace dev {} parent {parent} fq_codel puts one there that keeps its own",
+            quoted(dev)
         )));
     }
     if let Some(lacks) = options().find(|knob| !kind.knobs().any(|has| has == **knob)) {
@@ -256,6 +258,7 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
         Some(kind) => kind.name,
         None => "pfifo",
     };
+    let dev = quoted(dev);
     format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
 }
 

@@ -25,6 +25,7 @@ use crate::rtnetlink::request;
 use crate::rtnetlink::tree;
 use crate::steer::Plan;
 use crate::system::bounded_writer::{BoundedWriter, Wait};
+use crate::system::command::quoted;
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
 use crate::system::watchdog::{Heartbeat, STUCK_TIMEOUT};
@@ -140,6 +141,7 @@ impl Session {
             let line = line.or_else(|| tree::rate(&rows, &found, dev));
             if self.plan.page && !found.kind.starts_with(KIND) {
                 let error = Error::new("is no queue of quell attach").key(name);
+                let dev = quoted(dev);
                 return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
             }
             let packet = u64::from(mtu) + HEADER;

@@ -1,6 +1,7 @@
 //! Runs other programs (iptables, nft), each for a limited time, so that none delays the signals of
 //! `quell live`.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -15,6 +16,16 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_millis(5);
 /// Largest output of a program, bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
+
+/// A word of a command that is printed to be pasted into a shell: in quotes unless it is plain.
+/// Names of interfaces may contain `;`, `$` and quotes.
+pub fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@%+=,/".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")).into(),
+    }
+}
 
 /// Runs a program with this standard input. Returns its output or, if it fails, an error with the
 /// output's last line.
@@ -101,6 +112,15 @@ fn ends(child: &mut Child, deadline: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quoted_word_is_one_word_of_a_shell() {
+        assert_eq!(quoted("eth0.5@if3"), "eth0.5@if3");
+        for name in ["x;id", "$(id)", "`id`", "a'b", "a\"b", "*", "", "-n\u{e9}"] {
+            let script = format!("printf %s {}", quoted(name));
+            assert_eq!(run("sh", &["-c", &script], "").as_deref(), Ok(name));
+        }
+    }
 
     #[test]
     fn a_program_answers_fails_with_its_last_line_or_is_ended_when_its_time_is_over() {

@@ -25,6 +25,7 @@ pub use crate::options::watch::Options;
 use super::serve::{Endpoints, Server};
 use crate::rtnetlink::dump;
 pub use crate::rtnetlink::{message, xstats};
+use crate::system::command::quoted;
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
 use crate::system::sys;
@@ -224,7 +225,8 @@ impl<'a> Watch<'a> {
             Some(first) => first,
         };
         Err(Error::new(what).remedy(format!(
-            "tc qdisc replace dev {dev} root fq_codel makes one"
+            "tc qdisc replace dev {} root fq_codel makes one",
+            quoted(dev)
         )))
     }
 
