@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,11 +69,22 @@ Seed = Annotated[
     str | None, typer.Option(metavar="N", help="Random seed, from which the runs' seeds derive.", rich_help_panel=LINK)
 ]
 Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own random seed.")]
-Jobs = Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Runs at a time; 0: one per core.")]
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="local|ADDRESS", help="Run on a Ray cluster (needs ray)."),
-]
+
+
+def jobs(panel: str | None = None) -> Any:
+    """Make the option --jobs, in this panel of the help."""
+    return typer.Option(
+        metavar="N", min=0, max=1_000_000, help="Runs at a time; 0: one per core.", rich_help_panel=panel
+    )
+
+
+def ray(panel: str | None = None) -> Any:
+    """Make the option --ray, in this panel of the help."""
+    return typer.Option(metavar="local|ADDRESS", help="Run on a Ray cluster (needs ray).", rich_help_panel=panel)
+
+
+Jobs = Annotated[int, jobs()]
+Ray = Annotated[str | None, ray()]
 Rpm = Annotated[
     bool | None,
     typer.Option(

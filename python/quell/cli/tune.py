@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from quell._core import InputError
-from quell.cli import complete
+from quell.cli import complete, options
 from quell.cli.options import OUTPUT, File, Html
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
@@ -174,16 +174,8 @@ def tune(
         str | None,
         typer.Option(metavar="TIME", help="Simulated time of a run: 20s.", rich_help_panel=_SEARCH),
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, max=1_000_000, help="Runs at a time; 0: one per core.", rich_help_panel=_SEARCH
-        ),
-    ] = 0,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="local|ADDRESS", help="Run on a Ray cluster (needs ray).", rich_help_panel=_SEARCH),
-    ] = None,
+    jobs: Annotated[int, options.jobs(_SEARCH)] = 0,
+    ray: Annotated[str | None, options.ray(_SEARCH)] = None,
     json: Annotated[
         str | None,
         typer.Option(

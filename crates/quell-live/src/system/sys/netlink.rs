@@ -8,7 +8,7 @@ use std::time::Duration;
 use quell_qdisc::num;
 
 use super::poll::readable;
-use super::sockets::{attach_filter, filter_step, receive_bytes, send_bytes, set_option};
+use super::sockets::{attach_filter, bind, filter_step, receive_bytes, send_bytes, set_option};
 use super::{check, owned};
 
 /// Sends a message to the kernel by rtnetlink, without waiting for an answer.
@@ -44,7 +44,7 @@ pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
         let (level, name) = (libc::SOL_NETLINK, libc::NETLINK_EXT_ACK);
         let value = (&raw const explain).cast();
         libc::setsockopt(raw, level, name, value, num::count(size_of_val(&explain)));
-        check(libc::bind(raw, (&raw const address).cast(), size))?;
+        bind(fd, &address)?;
         check(libc::getsockname(raw, (&raw mut address).cast(), &mut size))?;
         Ok(address.nl_pid)
     }
@@ -102,20 +102,14 @@ pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
 /// A nonblocking netlink socket that gets the notifications of these groups.
 pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call. An
-    // unbound socket gets no notifications.
-    let fd = unsafe {
+    // SAFETY: no pointers; zero is a valid sockaddr_nl.
+    let (fd, mut address) = unsafe {
         let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
-        let mut address: libc::sockaddr_nl = std::mem::zeroed();
-        address.nl_family = num::short(libc::AF_NETLINK);
-        let size = num::count(size_of_val(&address));
-        check(libc::bind(
-            fd.as_raw_fd(),
-            (&raw const address).cast(),
-            size,
-        ))?;
-        fd
+        (fd, std::mem::zeroed::<libc::sockaddr_nl>())
     };
+    address.nl_family = num::short(libc::AF_NETLINK);
+    // An unbound socket gets no notifications.
+    bind(fd.as_fd(), &address)?;
     let join = libc::NETLINK_ADD_MEMBERSHIP;
     for group in groups {
         set_option(&fd, libc::SOL_NETLINK, join, *group)?;

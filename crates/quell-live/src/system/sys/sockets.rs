@@ -42,25 +42,28 @@ pub(super) fn attach_filter(
     Ok(())
 }
 
+/// Binds a socket to an address, a structure of its family.
+pub(super) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
+    let size = num::count(size_of_val(address));
+    // SAFETY: the address outlives the call and has this size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), size) })?;
+    Ok(())
+}
+
 /// A socket that gets a copy of all packets of an interface, from their IP header on.
 pub fn tap(index: u32) -> io::Result<OwnedFd> {
     let all = num::short(libc::ETH_P_ALL).to_be();
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; then a zeroed sockaddr_ll (which is valid) that outlives the call.
-    unsafe {
+    // SAFETY: no pointers; zero is a valid sockaddr_ll.
+    let (fd, mut address) = unsafe {
         let fd = owned(libc::socket(libc::AF_PACKET, kind, 0))?;
-        let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = num::short(libc::AF_PACKET);
-        address.sll_protocol = all;
-        address.sll_ifindex = index.cast_signed();
-        let size = num::count(size_of_val(&address));
-        check(libc::bind(
-            fd.as_raw_fd(),
-            (&raw const address).cast(),
-            size,
-        ))?;
-        Ok(fd)
-    }
+        (fd, std::mem::zeroed::<libc::sockaddr_ll>())
+    };
+    address.sll_family = num::short(libc::AF_PACKET);
+    address.sll_protocol = all;
+    address.sll_ifindex = index.cast_signed();
+    bind(fd.as_fd(), &address)?;
+    Ok(fd)
 }
 
 pub(super) fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
