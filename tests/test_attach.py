@@ -231,7 +231,7 @@ def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
     steer, watch = "quell-live steer va rlaqm --with bpf", "quell-live watch va --json"
     expect(steer, "va: /run/quell has no state file of quell attach", failed=True)
     expect(f"{steer} --ecn", "--ecn: needs --with clsact", failed=True)
-    expect(f"{steer} --dry-run --rate 8mbit --duration 100ms", "is no queue of quell attach", "fifo", failed=True)
+    expect(f"{steer} --dry-run --rate 8mbit --duration 100ms", "is not a queue of quell attach", "fifo", failed=True)
     expect(f"unshare -U -r {steer}", "need root (CAP_SYS_ADMIN); write sudo before it", failed=True)
     [before, *_] = _samples(expect(f"{watch} --duration 100ms --quiet"))
     assert before["xstats"]["steered"] == 0 and "steered_drop" not in before["xstats"]

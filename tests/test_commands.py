@@ -61,7 +61,7 @@ def test_a_panic_of_rust_code_gets_one_line_and_status_1(
         (OSError(errno.EROFS, "Read-only file system", "x"), "x: cannot be written: Read-only file system"),
     ],
 )
-def test_a_limit_of_the_system_is_no_bug(
+def test_a_limit_of_the_system_is_not_reported_as_a_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, says: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -401,9 +401,9 @@ def test_a_run_whose_line_is_cut_off_is_run_again(tmp_path: Path, monkeypatch: p
             lambda text: text.replace('{"quell evaluate": 2', '{"quell evaluate": 1', 1),
             "is of another version of quell",
         ),
-        (lambda text: "some notes\n", "but this is no such file"),
+        (lambda text: "some notes\n", "but this is another file"),
         (lambda text: text.replace('"version": "', '"version": "9', 1), "is of another version of quell"),
-        (lambda text: "\n" + text, "but this is no such file"),
+        (lambda text: "\n" + text, "but this is another file"),
     ],
 )
 def test_a_spoilt_state_file_is_refused_in_one_line(
@@ -558,7 +558,7 @@ def test_a_state_file_that_is_deleted_meanwhile_is_made_again_with_all_finished_
         [key, *_] = kept.runs
         state.unlink()
         state.write_text("a shopping list")
-        with pytest.raises(quell.InputError, match="but this is no such file; remove the file"):
+        with pytest.raises(quell.InputError, match="but this is another file; remove the file"):
             kept.add(key, kept.runs[key], to_file=True)
     assert state.read_text() == "a shopping list"
 

@@ -96,7 +96,7 @@ def test_packages_get_a_contact(copy: Path) -> None:
     before = (copy / "Cargo.toml").read_text("utf-8")
     for wrong in ("Jane", "Jane <jane>", "jane@host.example", "Jane <jane@host.example>\nX: y", "$(id) <a@b>"):
         done = run(["make", "address", "URL=https://host.example/owner/quell", f"CONTACT={wrong}"], copy)
-        assert done.returncode == 2 and "is no contact" in done.stderr, done
+        assert done.returncode == 2 and "is not a contact" in done.stderr, done
     assert (copy / "Cargo.toml").read_text("utf-8") == before
     contact = "Jane O'Neill <jane@host.example>"
     done = run(["make", "address", "URL=https://host.example/owner/quell", f"CONTACT={contact}"], copy)

@@ -197,7 +197,7 @@ def test_an_option_of_a_class_that_is_not_steered_stays_as_another_program_sets_
     process = line.steering("v0", "1:10", "5mbit", "--with", "rate", "--every", "20ms")
     until(lambda: "rate 5Mbit ceil 5Mbit" in line.rate())
     time.sleep(0.2)
-    assert process.poll() is None, "its own changes are no others'"
+    assert process.poll() is None, "took its own change for another program's"
     change = f"tc class change dev v0 parent 1: classid 1:10 htb rate 5mbit {options}"
     assert line.run("sh", "-ec", change).returncode == 0
     shown = line.rate()

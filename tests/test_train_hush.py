@@ -342,11 +342,11 @@ def written(runs: dict[str, Any]) -> str:
              '{"quell runs": "VERSION"}', '{"quell runs": "VERSION", "runs": {}}', written({"a": [1, 2]}),
              *(written({"a": [each, 1, 1, 1, 1, 1, 1]}) for each in ("x", None, -1, math.inf))],
 )  # fmt: skip
-def test_a_file_that_is_no_cache_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_cache_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "classics.json"
     file.write_text(text.replace("VERSION", links.version()))
     assert cli.call(["train", "hush", "--judge", "--links", "1", "--kind", "mixed", "--cache", str(file)]) == 2
-    assert "classics.json: is no cache of runs; remove it" in capsys.readouterr().err.replace("\n", "")
+    assert "classics.json: is not a cache of runs; remove it" in capsys.readouterr().err.replace("\n", "")
     assert file.read_text() == text.replace("VERSION", links.version())
 
 
@@ -383,7 +383,7 @@ def test_a_damaged_cache_is_refused_or_gives_no_wrong_run(tmp_path: Path, monkey
         try:
             found = links.Cache(file).get("one")
         except InputError as error:
-            assert "classics.json: is no cache of runs; remove it" in str(error)
+            assert "classics.json: is not a cache of runs; remove it" in str(error)
             refused += 1
         else:
             assert repr(found) in (repr(run), "None"), (at, bit)
@@ -398,7 +398,7 @@ def test_two_that_share_a_cache_keep_each_others_runs(tmp_path: Path) -> None:
     other.add({"other": run})
     assert json.loads(file.read_text())["runs"].keys() == {"one", "other"}
     file.write_text("a shopping list")
-    with pytest.raises(InputError, match="is no cache of runs"):
+    with pytest.raises(InputError, match="is not a cache of runs"):
         one.add({"two": run})
     assert file.read_text() == "a shopping list"
 

@@ -35,7 +35,7 @@ def main(words, root=ROOT):
     if len(words) > 2 or not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", url):
         sys.exit("address: give one address without a slash at its end: make address URL=https://host/owner/quell")
     if contact and not re.fullmatch(r"[^\s<>@][^<>@\n]* <[\w.+-]+@[\w-]+(\.[\w-]+)+>", contact):
-        sys.exit(f"address: {contact!r} is no contact: make address URL=... CONTACT='Name <name@host.example>'")
+        sys.exit(f"address: {contact!r} is not a contact: make address URL=... CONTACT='Name <name@host.example>'")
     texts = {
         name: (root / name).read_text("utf-8") for name in ("Cargo.toml", "pyproject.toml", "CITATION.cff", "README.md")
     }

@@ -69,7 +69,7 @@ class Kept:
                 return
             if first != header:
                 other = first.startswith('{"quell evaluate"')
-                what = "is of another version of quell" if other else "is no such file"
+                what = "is of another version of quell" if other else "is another file"
                 raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {_AGAIN}")
             number, whole = 1, len(first.encode())
             while line := file.readline(_LONGEST):

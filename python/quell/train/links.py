@@ -88,7 +88,7 @@ class Cache:
                         raise ValueError(key)
                     runs[key] = run
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise InputError(f"{self._file}: is no cache of runs; remove it, or name another file") from None
+            raise InputError(f"{self._file}: is not a cache of runs; remove it, or name another file") from None
         return runs
 
     def get(self, key: str) -> Run | None:

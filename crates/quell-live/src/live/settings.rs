@@ -21,8 +21,8 @@ use crate::system::sys;
 const MAX_BYTES: u64 = 1 << 20;
 /// Most CPUs in `--cpu`, hence most loops of a direction.
 const MAX_LOOPS: usize = 32;
-/// Rate of a line whose shaper's rate a control loop sets, bit/s: high enough to be no limit
-/// itself.
+/// Rate of a line whose shaper's rate a control loop sets, bit/s: too high to limit
+/// anything.
 const NO_LIMIT: u64 = 100_000_000_000;
 /// Largest `--overhead`, bytes per packet.
 const MAX_OVERHEAD: u32 = 1000;

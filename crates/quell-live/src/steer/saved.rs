@@ -244,7 +244,7 @@ mod tests {
     use crate::system::state::hostile;
 
     #[test]
-    fn hostile_values_are_no_state() {
+    fn hostile_values_are_refused() {
         let saved = json!({
             "pid": 1, "boot": 3, "device": 2, "knobs": ["limit", "target"],
             "queues": [{"class": false, "handle": 65536, "parent": 4294967295u32, "kind": "pfifo", "options": [1, 0, 0, 0]}],

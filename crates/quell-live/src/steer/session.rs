@@ -140,7 +140,7 @@ impl Session {
             let line = line.or_else(|| self.actuator.as_ref().and_then(Actuator::shaped));
             let line = line.or_else(|| tree::rate(&rows, &found, dev));
             if self.plan.page && !found.kind.starts_with(KIND) {
-                let error = Error::new("is no queue of quell attach").key(name);
+                let error = Error::new("is not a queue of quell attach").key(name);
                 let dev = quoted(dev);
                 return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
             }

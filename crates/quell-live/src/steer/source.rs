@@ -33,7 +33,7 @@ impl Bounds {
     /// Parses the bounds of a knob; those that are not given have defaults.
     ///
     /// # Errors
-    /// If a bound is no value of this knob, or the smallest exceeds the largest.
+    /// If a bound is not a value of this knob, or the smallest exceeds the largest.
     pub fn new(knob: Knob, min: Option<&str>, max: Option<&str>) -> Result<Self, Error> {
         let (least, most) = match knob {
             // With a limit of one packet the device is idle after each.

@@ -8,8 +8,8 @@
 //!
 //! | `critic.*`, `moments.*`, from format 2 on | any: what a training needs to resume; the policy does not read it |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and there
-//! may be no others.
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and others
+//! are refused.
 
 use std::collections::HashMap;
 

@@ -76,8 +76,8 @@ enum State {
 }
 
 impl App {
-    /// The application of a flow of this kind, not yet started; `None` if the kind is no
-    /// application.
+    /// The application of a flow of this kind, not yet started; `None` if the kind is not
+    /// an application.
     pub fn new(kind: &FlowKind, reports: [u16; 2]) -> Option<Self> {
         let state = match kind {
             FlowKind::Call(call) => {

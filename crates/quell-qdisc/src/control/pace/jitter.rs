@@ -6,8 +6,8 @@ use crate::time::{Duration, Instant};
 /// A peak of the delay is an answer that is later, or earlier, than both of its neighbours; its
 /// height is the smaller difference. A queue rises and falls over several answers, so few of them
 /// are peaks, however long the queue is; of independent delays two thirds are. The height that
-/// counts is the one below which `SHARE` of the last `KEPT` answers are (0 for an answer that is no
-/// peak), so one lying source in three has no effect.
+/// counts is the one below which `SHARE` of the last `KEPT` answers are (0 for an answer that is
+/// not a peak), so one lying source in three has no effect.
 const KEPT: usize = 256;
 const SHARE: [usize; 2] = [3, 5];
 /// Smallest number of answers for an allowance.

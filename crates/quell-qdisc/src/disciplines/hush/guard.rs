@@ -218,8 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_that_drains_once_in_a_while_a_long_round_trip_or_a_link_that_stands_are_no_fault()
-    {
+    fn a_draining_backlog_a_long_round_trip_and_a_stopped_link_are_not_faults() {
         let mut guard = Guard::new(false);
         for i in 0..2000 {
             let now = Instant::from_millis(i * 10);

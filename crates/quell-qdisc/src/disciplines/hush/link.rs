@@ -468,7 +468,7 @@ mod tests {
         link.arrived(now, 0, 66);
         link.departed(now + MS, 0, 66, true);
         link.arrived(now + 81 * MS, 0, 1514);
-        // An ACK in the middle of the flow is no handshake.
+        // An ACK in the middle of the flow is not a handshake.
         now += 90 * MS;
         link.arrived(now, 0, 66);
         link.departed(now, 0, 66, true);

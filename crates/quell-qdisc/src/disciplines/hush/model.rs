@@ -215,7 +215,7 @@ fn read<const N: usize>(
             .ok()
             .filter(|x| (low..=high).contains(x));
         let number = number.ok_or_else(|| {
-            format!("line {line}: {word}: \"{text:.30}\" is no number from {low} to {high}")
+            format!("line {line}: {word}: \"{text:.30}\" is not a number from {low} to {high}")
         })?;
         *kept = num::whole_i32(libm::round(number * fixed::ONE as f64));
     }
@@ -248,7 +248,7 @@ mod tests {
         for bad in ["NaN", "inf", "-1", "1e9", "x"] {
             let e = error(&TEXT.replace(power, &format!("power {bad}")));
             assert!(
-                e.ends_with(&format!("power: \"{bad}\" is no number from 0 to 2")),
+                e.ends_with(&format!("power: \"{bad}\" is not a number from 0 to 2")),
                 "{e}"
             );
         }
