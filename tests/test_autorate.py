@@ -140,7 +140,7 @@ def test_a_loop_collapses_in_a_loaded_direction_alone(
         ({"seeds": "x"}, "--seeds: 'x' is not a number"),
     ],
 )
-def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
+def test_unsuitable_options_of_the_bench_are_refused_in_one_line(options: dict[str, object], message: str) -> None:
     """The refusal comes before any run."""
     with pytest.raises(InputError, match=message):
         compare(["autorate"], **options)

@@ -113,7 +113,7 @@ def test_only_tests_whose_inputs_changed_run_again(checkout: Path) -> None:
     assert change("new.txt") == IT | OTHER
 
 
-def test_what_failed_runs_again_alone(checkout: Path) -> None:
+def test_only_failed_tests_run_again(checkout: Path) -> None:
     assert ran(checkout) == IT | UNKNOWN | OTHER
     program = checkout / "programs/two.py"
     program.write_text("raise SystemExit(1)\n")

@@ -225,7 +225,7 @@ def test_kill_9_takes_all_away_within_a_second(line: Line) -> None:
 
 
 @pytest.mark.real_time
-def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
+def test_a_filter_left_by_two_kills_drops_no_packets_and_is_removed(line: Line) -> None:
     for by_hand in (True, False):
         process = line.dropping("1")
         assert line.fates(50) == []

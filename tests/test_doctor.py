@@ -70,7 +70,7 @@ def test_one_interface_only_on_demand(space: Space) -> None:
 
 
 @pytest.mark.real_time
-def test_what_a_killed_steer_left_is_named(space: Space) -> None:
+def test_the_state_file_of_a_killed_steer_is_reported(space: Space) -> None:
     live = QUELL.with_name("quell-live")
     words = ("ip", "netns", "exec", space.name, live, "steer", "v0", "1:10", "77", "--with", "limit")
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -83,7 +83,7 @@ def test_what_a_killed_steer_left_is_named(space: Space) -> None:
 
 
 @pytest.mark.real_time
-def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
+def test_the_kernels_support_for_bpf_is_reported(space: Space) -> None:
     found = findings(space)
     for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights"):
         # Only the first network namespace shows whether the kernel compiles programs.
@@ -98,7 +98,7 @@ def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
 
 
 @pytest.mark.real_time
-def test_what_is_attached_is_said_of_each_interface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_attached_queues_are_reported_per_interface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kinds = [("a", "quell_hush", "9e00:", "root"), ("b", "mq", "1:", "root"), ("c", "quell_codel", "9e00:", "root")]
     kinds += [("m", "quell_hush", f"9e0{i}:", f"9dff:{i + 1}") for i in range(4)]
     saved = [tmp_path / f"attach-7-{dev}.json" for dev in ("a", "b-b", "m")]

@@ -31,7 +31,7 @@ def kinds_with(folder: Path, world: str) -> Kinds:
     return Kinds(folder, list(SOURCES))
 
 
-def test_what_only_words_lead_to_is_apart(tmp_path: Path) -> None:
+def test_sources_used_only_through_queue_words_are_separate(tmp_path: Path) -> None:
     kinds = kinds_with(tmp_path, "use quell_qdisc::Packet;\n")
     assert kinds.apart == BARE | OUTER
     assert kinds.of == {"bare": BARE, "outer": BARE | OUTER}
@@ -46,7 +46,7 @@ def test_what_only_words_lead_to_is_apart(tmp_path: Path) -> None:
         "use quell_qdisc::Bare;\n",
     ],
 )
-def test_what_others_name_is_common_with_all_that_it_uses(tmp_path: Path, text: str) -> None:
+def test_sources_named_elsewhere_are_common_with_all_that_they_use(tmp_path: Path, text: str) -> None:
     kinds = kinds_with(tmp_path, text)
     assert kinds.apart == (set() if "outer" in text else OUTER)
 

@@ -158,7 +158,7 @@ def test_hostile_files_get_one_line_that_names_file_and_remedy(quell: Quell, tmp
         (["show", "none"], "none: cannot be read"),
     ],
 )
-def test_what_cannot_be_done_says_so_in_a_line(quell: Quell, tmp_path: Path, arguments: list[str], piece: str) -> None:
+def test_wrong_options_are_refused_in_one_line(quell: Quell, tmp_path: Path, arguments: list[str], piece: str) -> None:
     done = quell(*arguments)
     assert done.returncode == 2
     assert piece in done.stderr

@@ -267,7 +267,7 @@ def test_that_nothing_of_a_port_of_a_bridge_is_managed_is_said(net: Net) -> None
 
 
 @pytest.mark.real_time
-def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
+def test_incoming_traffic_is_managed_and_counted_in_metrics(net: Net) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--metrics", "9109")
     server = net.echo()
     assert net.answers()

@@ -283,7 +283,7 @@ def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> N
         ("steer lo wqm --with limit --reflector 192.0.2.1", "--reflector: is for a loop over a rate"),
     ],
 )
-def test_what_a_loop_over_the_rate_cannot_take_is_refused_in_one_line(words: str, message: str) -> None:
+def test_unsuitable_options_of_a_rate_loop_are_refused_in_one_line(words: str, message: str) -> None:
     """The refusal comes before any change."""
     require()
     given = words.split() if words.startswith("steer") else ["--dev", "lo", *words.split()]

@@ -175,9 +175,7 @@ FAULTS: dict[str, Callable[[Tools, subprocess.Popen[str]], None]] = {
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_to_be_undone_stays_written_down_until_it_is_seen_to_be_undone(
-    net: Net, tools: Tools, fault: str
-) -> None:
+def test_the_state_file_stays_until_the_rules_are_verified_to_be_removed(net: Net, tools: Tools, fault: str) -> None:
     command = tools.live(net)
     FAULTS[fault](tools, command)
     status, errors = stop(command)

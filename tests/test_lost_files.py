@@ -123,7 +123,7 @@ def interrupted(*words: str) -> str:
 
 
 @pytest.mark.real_time
-def test_what_an_interrupted_comparison_has_finished_does_not_replace_earlier_results() -> None:
+def test_an_interrupted_comparison_does_not_replace_earlier_results() -> None:
     for name in ("runs.json", "runs.csv"):
         Path(name).write_text("of a whole experiment")
     words = ["compare", "home", "--aqm", "pfifo", "--aqm", "codel", "--seeds", "1000", "--duration", "6s"]

@@ -209,7 +209,7 @@ def test_an_administrator_who_ends_forwarding_meanwhile_is_heeded(tmp_path: Path
     ],
     ids=["guard killed", "name in nat", "name in FORWARD"],
 )
-def test_what_was_before_comes_back_without_the_guard_and_beside_others_rules(tmp_path: Path, rule: str) -> None:
+def test_settings_are_restored_without_the_guard_and_beside_others_rules(tmp_path: Path, rule: str) -> None:
     if shutil.which("iptables") is None:
         pytest.skip("iptables is not installed")
     after = 'cat /proc/sys/net/ipv4/ip_forward\niptables-save | grep -c "quell[0-9+]" || true\n'
@@ -430,7 +430,7 @@ rules
 @pytest.mark.real_time
 @pytest.mark.parametrize(("edit", "forwards"), [("", "0"), ("s/: [0-9]*}/: 1}/", "1"), ("s/, .boot.*}/}/", "0")],
                          ids=["this", "another", "not known"])  # fmt: skip
-def test_what_a_shell_of_another_start_of_the_system_left_is_void(tmp_path: Path, edit: str, forwards: str) -> None:
+def test_state_of_a_shell_from_another_boot_is_ignored(tmp_path: Path, edit: str, forwards: str) -> None:
     """If `/run` is not a tmpfs, the file survives a boot, but the shell did not set ip_forward to 1 in this one."""
     script = f"""
 begin never
@@ -477,7 +477,7 @@ rules
 
 
 @pytest.mark.real_time
-def test_what_was_before_comes_back_though_the_state_file_was_deleted(tmp_path: Path) -> None:
+def test_settings_are_restored_although_the_state_file_was_deleted(tmp_path: Path) -> None:
     """With the last shell that needs forwarding, also where the other one was killed."""
     script = """
 echo 0 >conf/all/accept_redirects

@@ -58,7 +58,7 @@ def test_output_that_differs_is_stale(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_draws_something_else_is_stale_and_is_drawn_again(tmp_path: Path) -> None:
+def test_a_cell_that_draws_another_image_is_stale_and_is_redrawn(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 
     def encoded(red: int, blue: int) -> str:

@@ -95,7 +95,7 @@ def test_lines_of_tables_without_a_terminal_end_with_their_text(quell: Quell) ->
         assert [line for line in lines if line != line.rstrip()] == []
 
 
-def test_what_can_be_written_is_written_where_one_file_cannot(tmp_path: Path, quell: Quell) -> None:
+def test_other_files_are_written_if_one_cannot_be(tmp_path: Path, quell: Quell) -> None:
     text = '[link]\nrate = "5mbit"\n[[flow]]\nkind = "cbr"\nrate = "1mbit"\n'
     (tmp_path / "cbr.toml").write_text(text)
     files = ["--flent", "o.flent.gz", "--html", "o.html", "--json", "o.json"]

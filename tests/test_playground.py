@@ -128,7 +128,7 @@ def test_the_address_leads_to_the_same_line_and_queues(playground: Page) -> None
 
 
 @pytest.mark.slow
-def test_what_was_hidden_stays_hidden_when_the_line_changes(playground: Page) -> None:
+def test_hidden_queues_stay_hidden_when_the_line_changes(playground: Page) -> None:
     playground.open(1280)
     settled(playground)
     playground.js("document.querySelector('#legend button').click()")

@@ -117,7 +117,7 @@ def test_a_table_is_the_terminals_with_what_latex_needs() -> None:
     assert text.endswith("\\bottomrule\n\\end{tabular}\n")
 
 
-def test_what_people_experience_is_a_table_too(runs: pl.DataFrame) -> None:
+def test_the_users_experience_is_a_table_too(runs: pl.DataFrame) -> None:
     lines = plot.latex(runs, people=True).splitlines()
     assert lines[3].startswith("queue & call, MOS & frame p95, ms &")
     assert [line.split(" & ")[0] for line in lines[5:8]] == ["pfifo", r"fq\_codel", "cake"]

@@ -101,7 +101,7 @@ def test_both_directions_datagrams_and_marks_are_real(quell: Quell, tmp_path: Pa
         ([CUBIC, {"cc": "prague", "rtt": "20ms"}], "flow.cc: Linux's prague "),
     ],
 )
-def test_what_is_only_simulated_is_said_in_one_line(
+def test_flows_that_are_only_simulated_are_refused_in_one_line(
     quell: Quell, tmp_path: Path, flows: list[Flow], message: str
 ) -> None:
     done = quell("compare", scenario(tmp_path, *flows), "--real", "--json", "runs.json")

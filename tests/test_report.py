@@ -58,7 +58,7 @@ def test_knobs_that_do_not_move_are_left_out(outcome: Outcome) -> None:
     assert series["fq_codel"]["probability"] is None
 
 
-def test_what_a_policy_reads_and_sets_is_drawn_bin_by_bin() -> None:
+def test_gauges_and_settings_of_a_policy_are_drawn_per_bin() -> None:
     scenario = load("home", duration="8s")
     found = run_jobs(scenario, plan(scenario, ["hush", "fq_codel"], first_series=True))
     series = {q["name"]: q["series"] for q in data(page(found, "x"))["queues"]}  # type: ignore[attr-defined]

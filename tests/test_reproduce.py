@@ -88,7 +88,7 @@ def test_rows_follow_the_contract(quick: dict[str, tuple[list[dict[str, Any]], P
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_measured_says_what_is_missing(
+def test_rows_without_a_measurement_give_the_reason(
     quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str
 ) -> None:
     """The queue's network does not ship, or the quick version is too short."""
@@ -287,7 +287,7 @@ def test_a_verdict_is_that_of_the_whole_interval() -> None:
     assert Claim("c", "delay").verdict(Estimate(1.0, 0.1, 10)) == MEASURED
 
 
-def test_what_has_no_interval_decides_nothing_unless_it_cannot_vary() -> None:
+def test_without_an_interval_the_verdict_is_open_unless_the_result_is_exact() -> None:
     same = printed(10.0)
     assert same.verdict(None) == OPEN
     assert same.verdict(Estimate(10.0, None, 1)) == OPEN
@@ -393,7 +393,7 @@ def test_l4s_a3c_prints_twenty_numbers_and_judges_each_once() -> None:
     assert all(claim.source == "Table 2" for claim in found)
 
 
-def test_what_no_claim_names_is_an_error_and_what_was_not_measured_is_said() -> None:
+def test_unclaimed_measurements_are_errors_and_missing_ones_are_reported() -> None:
     study = Study()
     paper = Paper("p", "", "", "", [printed(1.0)], lambda bench: None)
     (row,) = rows(paper, study)

@@ -217,7 +217,7 @@ def test_bad_input_is_one_line(quell: Quell, arguments: list[str], message: str)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_machine_without_tun_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_a_machine_without_tun_gets_an_error_with_a_remedy(tmp_path: Path) -> None:
     hide = 'mount -t tmpfs none /dev/net && exec "$0" shell --rate 5mbit -- true'
     done = subprocess.run(["unshare", "-m", "sh", "-c", hide, QUELL], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2

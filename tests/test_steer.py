@@ -122,7 +122,7 @@ def test_kill_9_restores_within_a_second_and_leaves_no_state(line: Line) -> None
 
 
 @pytest.mark.real_time
-def test_what_two_kills_left_is_restored_on_demand_and_by_the_next_start(line: Line) -> None:
+def test_after_two_kills_restore_and_the_next_start_restore_the_queue(line: Line) -> None:
     for by_hand in (True, False):
         process = line.steering("v0", "1:10", "77", "--with", "limit")
         line.becomes(77)

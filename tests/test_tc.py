@@ -211,7 +211,7 @@ def test_a_size_table_that_a_keyword_describes_is_the_framing() -> None:
         framing("overhead lots")
 
 
-def test_deleting_what_arrives_leaves_the_queue_of_what_leaves() -> None:
+def test_deleting_the_ingress_queue_leaves_the_egress_queue() -> None:
     text = "tc qdisc replace dev eth0 root cake bandwidth 10mbit\ntc qdisc del dev eth0 ingress\n"
     assert tc.read(text).down.rate == "10mbit"
 
@@ -363,7 +363,7 @@ def test_lines_of_sqm_scripts() -> None:
         ("cake_mq 1: bandwidth 100Mbit besteffort", "cake bandwidth 100mbit besteffort", []),
     ],
 )  # fmt: skip
-def test_what_tc_prints_of_other_disciplines(shown: str, queue: str, left_out: list[str]) -> None:
+def test_output_of_tc_for_other_disciplines_is_read(shown: str, queue: str, left_out: list[str]) -> None:
     read = tc.read(f"qdisc {shown.replace(':', ': dev eth0 root refcnt 2', 1)}")
     assert read.down.queue == queue
     assert read.left_out == left_out

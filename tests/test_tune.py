@@ -268,7 +268,7 @@ def test_an_interface_that_is_assumed_is_noted_with_the_lines_and_on_the_page(qu
     assert "is assumed" not in done.stdout + (tmp_path / "tune.html").read_text()
 
 
-def test_what_runs_now_stays_where_nothing_is_better(quell: Quell, tmp_path: Path) -> None:
+def test_the_present_queue_stays_if_no_setting_is_better(quell: Quell, tmp_path: Path) -> None:
     words = ["--rate", "10mbit/2mbit", "--trials", "1", "--seeds", "2", "--duration", "6s", "--queues", "fq_codel"]
     done = quell("tune", *words, "--json", "out.json")
     assert done.returncode == 0, done.stderr
@@ -465,7 +465,7 @@ def test_the_judge_uses_no_seed_of_the_search_and_other_lines() -> None:
     assert judged.held_out is not None
 
 
-def test_what_wins_only_on_the_training_line_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_is_better_only_on_the_training_line_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting is ahead on the line and far behind on its neighbours."""
     line, bench = home(), Bench(aims.Aims("bulk"))
     good = space.default("fq_codel")
@@ -500,7 +500,7 @@ def test_options_that_bring_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch
     assert [reason.option for reason in judged.why] == ["target 8ms"]
 
 
-def test_what_costs_much_on_the_line_does_not_run_on_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_that_matters_on_the_line_is_not_dropped_on_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving out the target costs a sixth, the other options nothing: only those are tried on the neighbours."""
     line, bench = home(), Bench(aims.Aims("bulk"))
     whole = moved("fq_codel")

@@ -52,7 +52,7 @@ def test_linux_sees_what_the_simulation_sees() -> None:
     assert "as the simulation does" in verify.agreement([now, shaped])
 
 
-def test_what_linux_does_not_have_is_one_line() -> None:
+def test_a_queue_that_linux_lacks_is_refused_in_one_line() -> None:
     require()
     line = at_home("10mbit/2mbit", None, None, None, Aims("bulk").weights, "2s", 1)
     hush = (Shaped("hush", 9_000_000), Shaped("hush", 1_800_000))
@@ -94,7 +94,7 @@ def guest(*words: str) -> list[str]:
 
 
 @pytest.mark.guest
-def test_what_is_applied_is_undone_whatever_was_there_and_whenever_it_was_killed() -> None:
+def test_applied_queues_are_undone_for_any_earlier_queue_and_after_any_kill() -> None:
     parts = ["default queue", "configured queues", "configured ifb", "refusals", "killed", "changed meanwhile", "gone"]
     assert guest() == [f"{part}: ok" for part in parts]
 

@@ -178,7 +178,7 @@ def test_files_rotate_and_the_newest_stay(space: Space, tmp_path: Path) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("rotate", [(), ("--rotate", "2s")], ids=["", "rotated"])
 @pytest.mark.parametrize("how", ["moved", "deleted", "replaced", "without its folder"])
-def test_what_is_done_to_the_file_meanwhile_loses_no_samples_in_silence(
+def test_a_moved_or_deleted_file_loses_no_samples_without_a_message(
     space: Space, tmp_path: Path, how: str, rotate: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "samples"

@@ -187,7 +187,7 @@ def test_curves_of_the_trainings_are_in_the_wheel(installed: Place) -> None:
 
 
 @pytest.mark.slow
-def test_what_needs_an_extra_names_the_line_for_a_wheel(installed: Place) -> None:
+def test_commands_that_need_an_extra_name_the_line_for_a_wheel(installed: Place) -> None:
     for command, line in (
         (["train", "rl-aqm"], "quell: training needs torch, numpy, safetensors: pip install 'quell-aqm[train]'\n"),
         (["compare", "--ray", "local"], "quell: --ray needs ray: pip install 'quell-aqm[ray]'\n"),

@@ -84,7 +84,7 @@ def test_every_command_explains_itself(tmp_path: Path, verb: str) -> None:
 
 
 @pytest.mark.parametrize("words", [COMPARE, EVALUATE, TUNE], ids=lambda words: words[0])
-def test_what_simulates_runs(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_simulations_run(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = elsewhere(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     assert "codel" in done.stdout
@@ -115,7 +115,7 @@ def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", LINUX_ONLY)
-def test_what_needs_linux_says_so_in_one_line(tmp_path: Path, command: str) -> None:
+def test_commands_that_need_linux_are_refused_in_one_line(tmp_path: Path, command: str) -> None:
     done = elsewhere(tmp_path, *LINUX_ONLY[command])
     assert done.returncode == 2, done.stderr
     assert "Linux" in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_belongs_to_what_is_above_it_and_no_sum_is_negative() {
+    fn a_threshold_belongs_to_the_bin_above_it_and_no_sum_is_negative() {
         let m = |ms| Measured {
             latency_ms: ms,
             increase_ms: ms,

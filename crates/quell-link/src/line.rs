@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_not_late_gets_nothing_of_what_was_unused_before() {
+    fn a_queue_that_is_not_late_gets_no_earlier_unused_share() {
         // 1000 bytes at 8 Mbit/s take 1 ms.
         let line = Line::new(8_000_000);
         let second = Instant::from_secs(1);

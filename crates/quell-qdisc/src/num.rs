@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_as_documented() {
+    fn values_that_do_not_fit_are_converted_as_documented() {
         assert_eq!(whole_u64(-1.5), 0);
         assert_eq!(whole_u64(f64::NAN), 0);
         assert_eq!(whole_u64(1e30), u64::MAX);

@@ -99,7 +99,7 @@ def test_a_question_that_hides_its_host_behind_its_length_gets_nothing(target: T
     assert target.state().startswith(b"HTTP/1.0 200")
 
 
-def test_no_other_site_can_embed_what_is_answered(target: Target) -> None:
+def test_no_other_site_can_embed_the_dashboards_answers(target: Target) -> None:
     for path in ("/", "/state", "/history"):
         head = target.ask(f"GET {path}?{target.token} HTTP/1.1\r\n\r\n".encode()).split(b"\r\n\r\n")[0].decode().lower()
         for header in ("x-content-type-options: nosniff", "cross-origin-resource-policy: same-origin"):

@@ -61,7 +61,7 @@ print(sent)
 
 
 @pytest.mark.parametrize("mode", ["answers", "identifiers", "errors"])
-def test_what_a_stranger_forges_moves_no_rate(mode: str, record_property: Callable[[str, object], None]) -> None:
+def test_forged_packets_change_no_rate(mode: str, record_property: Callable[[str, object], None]) -> None:
     require()
     with built(Modem) as net:
         # The forged packets need a small share of the line.

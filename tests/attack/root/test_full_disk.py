@@ -53,7 +53,7 @@ REPLACED = ("json", "html", "parquet", "csv", "flent", "pcap", "learnqueue")
 
 
 @pytest.mark.parametrize("writer", REPLACED)
-def test_what_was_there_stays_and_nothing_is_half_written(folder: Path, writer: str) -> None:
+def test_on_a_full_disk_the_old_file_stays_and_no_file_is_half_written(folder: Path, writer: str) -> None:
     *words, name = WRITERS[writer]
     done, kept = within_small(folder, f"printf old >{{0}}/{name}", QUELL, *words, folder / name)
     one_line(done)

@@ -136,7 +136,7 @@ def test_an_interface_with_the_ifbs_name_that_is_none_is_neither_used_nor_delete
     "ingress\n tc filter add dev w0 parent ffff: protocol ip u32 match u32 0 0",
     "clsact\n tc filter add dev w0 ingress protocol all u32 match u32 0 0",
 ], ids=["one protocol", "clsact"])  # fmt: skip
-def test_some_of_what_arrives_at_another_interface_is_not_dropped(tmp_path: Path, filters: str) -> None:
+def test_an_ifb_that_another_interface_uses_stays(tmp_path: Path, filters: str) -> None:
     script = f"""
 ip link add w0 type veth peer name w1
 ip link set w0 up
@@ -340,7 +340,7 @@ with="--with limit --rate 20mbit --quiet"
 
 
 @pytest.mark.parametrize("command", ["apply v0", '"$live" attach v0 fifo --replace 2>&1 || true'])
-def test_what_a_queue_is_steered_to_is_not_taken_for_what_was_there(tmp_path: Path, command: str) -> None:
+def test_a_steered_value_is_not_saved_as_the_original(tmp_path: Path, command: str) -> None:
     refused, shown = lines(
         tmp_path,
         f"""{STEER}
@@ -358,7 +358,7 @@ def test_what_a_queue_is_steered_to_is_not_taken_for_what_was_there(tmp_path: Pa
     assert "limit 1000p" in shown
 
 
-def test_what_comes_back_does_not_get_what_a_queue_in_between_was_steered_to(tmp_path: Path) -> None:
+def test_a_restored_queue_does_not_get_the_steered_value_of_its_replacement(tmp_path: Path) -> None:
     """The restored queue and the one in between have the same handle and kind."""
     refused, undone, shown = lines(
         tmp_path,
@@ -430,7 +430,7 @@ def test_a_queue_is_steered_by_one_process_though_another_namespace_hides_it(
     assert "limit 43p" in shown and "limit 1000p" in again
 
 
-def test_what_was_restored_for_a_stopped_steer_and_then_changed_stays_though_it_is_killed(tmp_path: Path) -> None:
+def test_a_change_after_the_watchdogs_restore_survives_the_kill_of_a_stopped_steer(tmp_path: Path) -> None:
     left = lines(
         tmp_path,
         f"""{STEER}
@@ -470,7 +470,7 @@ def test_a_value_that_was_set_after_two_kills_is_not_overwritten(tmp_path: Path,
     assert left == "none"
 
 
-def test_what_a_killed_steer_left_is_brought_back_by_the_next_one_whatever_the_name_is(tmp_path: Path) -> None:
+def test_the_next_steer_restores_after_a_killed_one_although_the_interface_was_renamed(tmp_path: Path) -> None:
     *_, shown = lines(
         tmp_path,
         f"""{STEER}
@@ -623,7 +623,7 @@ ls /run/quell/*.json 2>/dev/null || echo none
 
 
 @pytest.mark.parametrize(("other", "limit"), [("0", 1000), ("1", 500)], ids=["this", "another"])
-def test_what_a_steer_of_another_boot_left_is_not_brought_back(tmp_path: Path, other: str, limit: int) -> None:
+def test_values_saved_in_another_boot_are_not_restored(tmp_path: Path, other: str, limit: int) -> None:
     """If `/run` is not a tmpfs, the file survives a boot, and the interface's number may now be another one's."""
     shown, left = lines(tmp_path, OLD.replace("OTHER", other))
     assert f"limit {limit}p" in shown
@@ -674,7 +674,7 @@ cmp /run/quell/*.json before && echo same
 )
 
 
-def test_what_was_on_an_interface_before_attach_is_not_forgotten_for_another_of_its_old_name(tmp_path: Path) -> None:
+def test_state_of_attach_survives_another_interface_with_the_old_name(tmp_path: Path) -> None:
     refused, same = lines(tmp_path, ATTACHED)
     assert "this was the name of w0, where quell_fifo is attached" in refused and "quell detach v0" in refused
     assert same == "same"
@@ -778,7 +778,7 @@ EOF
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 @pytest.mark.parametrize("edited", ['dev = "v1"', "dev = "], ids=["another interface", "an error"])
-def test_the_unit_restores_what_it_left_whatever_its_configuration_says_meanwhile(tmp_path: Path, edited: str) -> None:
+def test_the_unit_restores_its_rules_after_any_change_of_its_configuration(tmp_path: Path, edited: str) -> None:
     text = (Path(__file__).parents[3] / "examples/quell-live.service").read_text()
     (words,) = re.findall(r"^ExecStopPost=-\S+ live (.*)$", text, re.MULTILINE)
     left = lines(

@@ -249,7 +249,7 @@ for name, state in json.loads(sys.argv[1]).items():
 
 
 @pytest.mark.machine_root
-def test_what_a_services_user_plants_is_run_by_no_command_of_root(place: Place) -> None:
+def test_files_planted_by_a_services_user_are_not_executed_as_root(place: Place) -> None:
     """The unit of 0.2.0 gave its user /run/quell, and root's commands trusted the files there."""
     linked(place)
     out = place.folder / "out"
@@ -480,7 +480,7 @@ def test_a_status_socket_is_made_roots_alone_and_no_path_is_changed_afterwards(p
     assert "chmod" not in log.read_text()
 
 
-def test_what_0_2_0_left_is_restored_by_its_form(place: Place) -> None:
+def test_rules_left_by_0_2_0_are_removed(place: Place) -> None:
     words = ["-m", "mark", "!", "--mark", "0x7175656c", "-j", "NFQUEUE", "--queue-num", "29004", "--queue-bypass"]
     for program in ("iptables", "ip6tables"):
         assert place.run(program, "-t", "mangle", "-A", "POSTROUTING", "-o", "v0", *words).returncode == 0

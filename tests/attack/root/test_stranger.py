@@ -116,7 +116,7 @@ def ours(path: Path) -> None:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
+def test_planted_files_are_neither_written_nor_waited_for(
     tmp_path: Path, request: pytest.FixtureRequest, writer: str
 ) -> None:
     """fs.protected_symlinks and related settings protect only folders with the sticky bit."""

@@ -98,7 +98,7 @@ def test_a_good_state_is_undone(tmp_path: Path) -> None:
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
 
 
-def test_what_was_there_before_another_boot_is_not_put_back(tmp_path: Path) -> None:
+def test_queues_saved_in_another_boot_are_not_restored(tmp_path: Path) -> None:
     """If `/run` is not a tmpfs, the file survives a boot, and the interface's number may now be another one's."""
     old = GOOD | {"own": {"index": "INDEX", "tree": [], "redirect": 0}, "boot": 1}
     done = undo(tmp_path, json.dumps(old))
@@ -263,7 +263,7 @@ print(json.dumps([applied, shown, undone, again, links]))
 """
 
 
-def test_of_many_that_apply_at_once_one_does_and_one_undo_gives_back_what_was_there(tmp_path: Path) -> None:
+def test_of_many_that_apply_at_once_one_succeeds_and_one_undo_restores_the_queue(tmp_path: Path) -> None:
     require()
     words = ["unshare", "-n", "-m", "sh", "-ec", APART, "-", sys.executable, "-c", AT_ONCE, PROGRAMS, str(QUELL)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)

@@ -66,7 +66,7 @@ def limit(space: Space) -> int:
     return int(next(queue["options"]["limit"] for queue in queues if queue["handle"] == "10:"))
 
 
-def test_of_many_that_steer_one_queue_one_has_it_and_gives_back_what_was_there(space: Space) -> None:
+def test_of_many_that_steer_one_queue_one_succeeds_and_restores_it(space: Space) -> None:
     words = ("v0", "1:10", "--with", "limit", "--quiet")
     steer = settled([space.start(QUELL_LIVE, "steer", *words, str(100 + k)) for k in range(INSTANCES)])
     deadline = time.monotonic() + 20

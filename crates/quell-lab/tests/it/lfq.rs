@@ -136,7 +136,7 @@ fn a_limit_of_one_is_compared_with_three_because_of_the_window() {
 }
 
 #[test]
-fn flows_advanced_together_come_to_what_each_comes_to_alone_on_any_number_of_threads() {
+fn flows_advanced_together_equal_flows_advanced_alone_on_any_number_of_threads() {
     for online in [false, true] {
         let settings = Settings {
             online,

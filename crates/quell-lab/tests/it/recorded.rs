@@ -395,7 +395,7 @@ fn parallel<J: Sync>(jobs: &[J], run: impl Fn(&J) -> String + Sync) -> Vec<Strin
 }
 
 #[test]
-fn every_queue_does_in_all_surroundings_what_it_did() {
+fn results_of_every_queue_equal_the_recorded_ones() {
     let trace = trace();
     let trace = trace.to_str().expect("a path");
     let queues = every();

@@ -186,7 +186,7 @@ fn a_near_clock_that_ticks_slowly_tells_no_delay() {
 }
 
 #[test]
-fn an_echo_of_what_has_not_left_forgets_nothing() {
+fn an_echo_of_an_unsent_timestamp_is_ignored() {
     let mut passive = Passive::default();
     for round in 1..100_u32 {
         let at = after(100 * u64::from(round));

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_say_what_is_right() {
+    fn values_out_of_range_are_refused_with_the_range() {
         assert_eq!(
             error("cake overhead 300"),
             "cake: overhead: \"300\" is not an overhead; write -64 to 256"

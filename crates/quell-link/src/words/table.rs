@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn presets_after_what_they_override_say_to_put_them_first() {
+    fn presets_after_options_that_they_override_are_refused() {
         for (words, message) in [
             (
                 "learnqueue alpha 0.3 as_published",

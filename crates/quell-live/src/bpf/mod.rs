@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_lead_over_what_is_between() {
+    fn jumps_lead_over_the_instructions_between() {
         let mut program = Assembler::default();
         let (end, back) = (program.label(), program.label());
         program.here(back);

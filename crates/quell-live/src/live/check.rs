@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_absent_or_overridden_is_said_and_a_good_file_has_no_fault() {
+    fn missing_absent_and_overridden_keys_are_reported_and_a_good_file_has_no_fault() {
         let none = Options::default();
         let found = faults("empty", "", &none);
         assert_eq!(found.len(), 2, "{found:?}");

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_handed_over_as_one_leaves_as_one() {
+    fn a_large_frame_of_the_kernel_leaves_as_one_frame() {
         for six in [false, true] {
             let mut large = Large::new(1 << 20);
             let whole = frame(six, 1, 5, &[7; 40_000], 1000, ACK | 8);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_packet_or_too_large_is_not_kept_and_room_ends() {
+    fn single_packets_and_oversized_segments_are_not_kept_and_room_ends() {
         let mut large = Large::new(2 * FRAME);
         for bad in [
             frame(false, 1, 0, &[1; 500], 1000, ACK),

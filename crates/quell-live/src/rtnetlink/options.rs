@@ -643,7 +643,7 @@ mod tests {
     proptest! {
         /// The kernel reports the same target before a change and after its restoration.
         #[test]
-        fn a_target_is_restored_to_what_was_reported(us in 1u64..10_000_000) {
+        fn a_target_is_restored_to_the_reported_value(us in 1u64..10_000_000) {
             for name in ["codel", "pie", "fq_pie", "dualpi2"] {
                 let kind = kind(name);
                 let was = kind.stored(Knob::Target, us);

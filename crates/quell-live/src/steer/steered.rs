@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_below_a_class_drops_counts_once() {
+    fn drops_of_a_queue_below_a_class_count_once() {
         let (mut queue, rows) = class_of_htb(&[Knob::Rate]);
         let mut look = |bytes, refused, below: &[(usize, u32)]| {
             for (at, drops) in below {
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_wanted_than_what_is_above_it_passes() {
+    fn a_class_asks_for_at_most_the_rate_of_its_parents() {
         let (mut queue, _) = class_of_htb(&[Knob::Rate]);
         assert_eq!(queue.bound(), None);
         queue.cap = Some((20_000_000, "htb class 1:1".to_owned()));

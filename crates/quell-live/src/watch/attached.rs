@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_once() {
+    fn missing_gauges_are_reported_once() {
         let mut attached = Attached::new(open);
         let mut notes = Vec::new();
         for (step, name) in ["va", "vb", "va"].into_iter().enumerate() {

@@ -88,7 +88,7 @@ fn counters_are_those_that_tc_prints() {
 }
 
 #[test]
-fn what_a_kind_reports_is_what_tc_prints() {
+fn reported_gauges_of_each_kind_equal_those_of_tc() {
     let found = queues(NEW);
     let check = |kind: &str, class: bool, expected: &[(&str, f64)]| {
         let all = reported(&one(&found, kind, class));

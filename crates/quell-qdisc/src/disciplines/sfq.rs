@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn perturb_drops_what_finds_no_place() {
+    fn perturb_drops_packets_without_a_place() {
         // Sixty flows in 64 buckets; after a new hash more of them share one, and it holds two
         // packets.
         let mut bed = Bed::new(Params {

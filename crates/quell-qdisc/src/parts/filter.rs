@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_takes_what_meets_all_its_conditions() {
+    fn a_filter_takes_packets_that_meet_all_its_conditions() {
         let labels = |dscp, mark, source| Labels {
             dscp,
             mark,

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_is_what_a_look_at_all_values_finds() {
+    fn the_least_value_equals_that_of_a_full_scan() {
         let mut rng = crate::Rng::new(1, "tournament");
         let (mut keys, mut all) = (Tournament::default(), Vec::new());
         assert_eq!(keys.least(), None);

@@ -454,7 +454,7 @@ fn a_clone_continues_alike() {
 }
 
 #[test]
-fn what_waits_again_and_again_fails_but_not_what_is_asked_too_early() {
+fn a_queue_that_waits_forever_fails_but_early_calls_do_not_count() {
     let mut q = rogue(
         Misdeed::WaitsForTheNextNanosecond,
         &Arc::new(Mutex::new(Vec::new())),

@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_file_never_panics_and_what_it_still_gives_can_be_asked(
+    fn a_damaged_file_never_panics_and_a_policy_that_loads_can_be_evaluated(
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..4),
         keep in any::<prop::sample::Index>(),
         truncate in any::<bool>(),
@@ -286,7 +286,7 @@ fn refusal(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_refused_file_gets_one_line_that_says_what_would_be_right() {
+fn a_refused_file_gets_one_line_with_the_remedy() {
     let two_to_one = |c: &dyn Fn(&mut Card)| {
         let mut card = card(&[2, 1], Activation::Linear, Activation::Linear);
         c(&mut card);
@@ -427,7 +427,7 @@ fn an_error_is_one_line_that_names_file_key_and_remedy() {
 }
 
 #[test]
-fn what_a_training_needs_beside_the_policy_is_checked_and_not_read_since_format_2() {
+fn tensors_for_training_alone_are_checked_and_skipped_since_format_2() {
     let with = |format: u32, name: &str, dtype: &str, bytes: Vec<u8>| {
         let mut card = card(&[2, 1], Activation::Linear, Activation::Linear);
         card.format = format;

@@ -722,7 +722,7 @@ fn more() -> Vec<(&'static str, Params)> {
 }
 
 #[test]
-fn every_discipline_does_what_it_did() {
+fn results_of_every_discipline_equal_the_recorded_ones() {
     let head =
         "discipline,traffic,sent,overflow,early,forced,marks,packets,gauges,sub_queues,tins,rest";
     let own = every::every().into_iter().map(|(name, q, _)| (name, q));

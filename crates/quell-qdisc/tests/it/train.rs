@@ -273,7 +273,7 @@ fn gradients_add_up_until_a_step_and_are_clipped_by_length() {
 }
 
 #[test]
-fn a_step_to_what_is_not_finite_is_refused_and_changes_nothing() {
+fn a_step_to_a_number_that_is_not_finite_is_refused_and_changes_no_weight() {
     let mut rng = Rng::new(6, "diverge");
     let mut net = trainee(2, &HIDDEN, &[(Activation::Linear, 1)], &mut rng);
     let before = (net.weights().to_vec(), net.policy().clone());

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_call_is_heard_as_a_simulated_one_and_what_was_overtaken_is_lost() {
+    fn a_real_call_is_scored_as_a_simulated_one_and_overtaken_packets_are_lost() {
         let mut arrivals: Vec<_> = (0..500).map(|serial| (serial, 30 * MS, true)).collect();
         let still = heard(&arrivals, 500).expect("packets");
         assert_eq!(still.late_loss, Some(0.0));

@@ -134,7 +134,7 @@ fn a_mesh_needs_a_route_between_nodes_that_do_not_hear_each_other() {
 }
 
 #[test]
-fn everybody_is_a_table_each_and_what_is_written_reads_back() {
+fn every_node_is_a_table_and_a_written_scenario_reads_back() {
     let text = "[wifi]\nstations = 3\nqueue = \"codel\"\nwidth = 40\nguard = \"short\"\nsnr = 20.5\nmcs = \"minstrel\"\nstreams = 2\namsdu = 3839\nserve = \"round_robin\"\n\
                 retries = \"unlimited\"\neifs = false\ncountdown = \"dcf\"\nrts = 500\ncwmin = 7\nnoise = { loss = 0.5, quiet = \"1s\" }\n[[flow]]\ncount = 2\n[[flow]]\nfrom = \"*\"\nto = \"ap\"\nac = \"vo\"\nkind = \"cbr\"";
     let s = parse(text).unwrap();

@@ -816,7 +816,7 @@ fn changes_replace_keys_and_what_they_exclude() {
 
 proptest! {
     #[test]
-    fn arbitrary_text_never_panics_and_what_reads_reads_back(text in fragments()) {
+    fn arbitrary_text_never_panics_and_a_scenario_that_parses_reads_back(text in fragments()) {
         match Scenario::parse(&text, "p.toml", &Overrides::default()) {
             Ok(s) => {
                 let again = Scenario::parse(&s.to_toml(), "", &Overrides::default());

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_in_a_time_lasts_no_longer() {
+    fn a_frame_that_fits_in_a_time_lasts_no_longer() {
         for phy in [PLAIN, FAST] {
             for mcs in 0..32 {
                 let bytes = phy.bytes_in(mcs, LONGEST_PPDU);

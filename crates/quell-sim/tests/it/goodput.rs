@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn what_arrives_behind_a_hole_counts_when_it_arrives_and_is_read_when_the_hole_is_filled() {
+fn bytes_behind_a_hole_count_at_arrival_and_are_read_when_the_hole_is_filled() {
     // The warm-up ends while ten flows repair what slow start lost.
     let text = "duration = \"6s\"\nwarmup = \"3s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncc = \"prague\"\n\
                 count = 10\nrtt = \"100ms\"\n";

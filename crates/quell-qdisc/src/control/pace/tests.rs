@@ -194,7 +194,7 @@ fn one_reflector_that_lies_does_not_hide_that_the_path_has_become_longer() {
 
 /// 8 Mbit/s on a line of 20, whose path is longer by 20 ms for 15 of each 30 s.
 #[test]
-fn a_path_that_becomes_longer_below_the_capacity_costs_what_is_sent_for_few_seconds() {
+fn a_path_that_becomes_longer_below_the_capacity_costs_rate_for_few_seconds() {
     for ingress in [true, false] {
         let mut line = Line::new(ingress);
         line.idle();
@@ -506,7 +506,7 @@ fn a_lie_that_lasts_lowers_its_own_bound_by_less_than_half_in_three_minutes() {
 }
 
 #[test]
-fn after_a_lie_without_further_evidence_the_rate_returns_to_what_it_usually_was() {
+fn after_a_false_delay_the_rate_returns_to_its_usual_value() {
     for ingress in [true, false] {
         let (mut line, least) = lied_to(&behind(ingress), 4 * SEC);
         assert!(least < 8.0, "{ingress}: {least}");
@@ -710,7 +710,7 @@ fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
 
 /// After a minute of load on a line of 20 Mbit/s, no delay is measured any more.
 #[test]
-fn what_a_minute_of_load_showed_limits_later_traffic_for_ten_seconds() {
+fn a_rate_seen_under_load_limits_later_traffic_for_ten_seconds() {
     let mut line = Line::new(true);
     line.idle();
     line.run(60 * SEC, 20.0, true);
@@ -721,7 +721,7 @@ fn what_a_minute_of_load_showed_limits_later_traffic_for_ten_seconds() {
 /// For five seconds a line carries 20 kbit/s, with delays of 0 or 12 ms in the traffic's
 /// timestamps; then no delay is measured any more, and 12 Mbit/s are offered.
 #[test]
-fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
+fn a_rate_seen_without_load_does_not_limit_later_traffic() {
     for ingress in [true, false] {
         let (mut pace, mut rng) = (Pace::new(&behind(ingress)), Rng::new(1, "test"));
         let (mut sent, mut lowest) = (0.0, f64::INFINITY);

@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_what_is_queued_and_what_a_round_trip_is_served() {
+    fn a_window_is_the_backlog_and_the_service_of_a_round_trip() {
         let mut link = Link::default();
         link.departed(Instant::from_secs(1), 0, 60_000, true);
         // 60000 bytes in 300 ms, a round trip of 50 ms.

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_a_look_at_all_finds() {
+    fn the_largest_score_equals_that_of_a_full_scan() {
         let mut rng = crate::Rng::new(1, "scores");
         let (mut scores, mut now) = (Scores::default(), Vec::new());
         for step in 0..20_000 {

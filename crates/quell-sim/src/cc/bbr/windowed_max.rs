@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_lies_between_the_latest_sample_and_the_true_maximum_of_the_window() {
+    fn the_estimate_lies_between_the_latest_sample_and_the_true_maximum_of_the_window() {
         let mut rng = quell_qdisc::Rng::new(3, "samples");
         let samples: Vec<u32> = (0..5000).map(|_| rng.below(1000) as u32).collect();
         let mut m = WindowedMax::default();

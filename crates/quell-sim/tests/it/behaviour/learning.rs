@@ -22,7 +22,7 @@ fn progress(world: &World) -> Progress {
 }
 
 #[test]
-fn rlaqm_learn_tries_what_it_learned_and_a_clone_of_its_world_continues_alike() {
+fn rlaqm_learn_tries_its_new_network_and_a_clone_of_its_world_continues_equally() {
     let mut one = link("rlaqm learn");
     one.run_until(Instant::from_secs(80));
     assert!(progress(&one).tried >= 1, "{:?}", progress(&one));
