@@ -38,7 +38,7 @@ pub struct Coupled {
 
 /// One sub-queue in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shown {
+pub struct SubQueueView {
     /// Packets arrived in the period or are queued at its end.
     pub busy: bool,
     /// Delay as the sub-queue's law measures it, ms.
@@ -49,7 +49,7 @@ pub struct Shown {
 
 /// The whole queue in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Period {
+pub struct QueueView {
     /// Bytes that left over the bytes that the link can send in a period. A packet counts whole,
     /// also if its transmission began in the previous period, so this can exceed 1.
     pub utilisation: f32,
@@ -66,9 +66,9 @@ pub struct View {
     /// partners in the same order.
     pub readings: Vec<f32>,
     /// In the order of `readings`.
-    pub sub_queues: Vec<Shown>,
+    pub sub_queues: Vec<SubQueueView>,
     /// The whole queue.
-    pub queue: Period,
+    pub queue: QueueView,
 }
 
 impl Coupled {
@@ -146,7 +146,7 @@ impl Coupled {
         {
             observation.observe(self.world.now(), last, &g, readings);
             let packets = (g.arrivals - last.arrivals).max(1) as f32;
-            *shown = Shown {
+            *shown = SubQueueView {
                 busy: !a3c::is_idle(last, &g),
                 delay_ms: g.law.delay.as_nanos() as f32 / MS.as_nanos() as f32,
                 loss: ((g.drops - last.drops) as f32 / packets).min(1.0),
@@ -155,7 +155,7 @@ impl Coupled {
         }
         let bytes = gauges.departed_bytes - self.gauges.departed_bytes;
         let rate = gauges.rate_bps.max(1) as f64;
-        view.queue = Period {
+        view.queue = QueueView {
             utilisation: num::single(bytes as f64 * 8e9 / (rate * period.as_nanos() as f64)),
             backlog_ms: num::single(gauges.backlog_bytes as f64 * 8e3 / rate),
             over: self.over,
@@ -179,8 +179,8 @@ impl Coupled {
         let n = self.last.len();
         View {
             readings: vec![0.0; n * self.task.observation.width()],
-            sub_queues: vec![Shown::default(); n],
-            queue: Period::default(),
+            sub_queues: vec![SubQueueView::default(); n],
+            queue: QueueView::default(),
         }
     }
 }

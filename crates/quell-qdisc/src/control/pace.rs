@@ -38,8 +38,8 @@
 //!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
 //!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
 //!   minutes if that is larger. The rate then rises to this mean, because the last delays may have
-//!   been false. It grows while used: fast with less than `PROVEN` of delays measured with load,
-//!   else slowly.
+//!   been false. While the shaper is used it also grows: fast if delays have been measured under
+//!   load for less than `MIN_LOADED_TIME`, else slowly.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
 //! (docs/lab/autorate.md, tools/pace.py), those of overload by quell-sim's `liars --floods`.
@@ -65,41 +65,43 @@ const TICK: Duration = Duration::from_millis(50);
 /// Readings over which rates and the growth of the delay are measured: 200 ms.
 const SPAN: usize = 4;
 /// Time without an answer after which the reflectors count as lost.
-const LOST: Duration = SEC;
-/// Later answers do not count for the jitter.
-const HELD: Duration = Duration::from_secs(2);
-/// A reflector's timestamps are in whole milliseconds.
-const STAMP: Duration = MS;
-/// The shaper is used if it sends more than this share of its rate or more than 3000 bytes wait.
-const USED: f64 = 0.85;
+const LOST_AFTER: Duration = SEC;
+/// An answer whose round trip exceeds the smallest by this does not count for the jitter.
+const MAX_JITTER_EXCESS: Duration = Duration::from_secs(2);
+/// Unit of a reflector's timestamps.
+const TIMESTAMP_UNIT: Duration = MS;
+/// The shaper is used if it sends more than this share of its rate, or if more than 3000 bytes
+/// wait.
+const USED_SHARE: f64 = 0.85;
 /// Bits of a full packet. The target includes the transmission time of 1.5 of them.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Lower bound of the rate, bit/s, at which a full packet takes 121 ms.
 const FLOOR: f64 = 100_000.0;
 /// Upper bound of the rate, bit/s: growth without end would make the estimates infinite.
 const CEILING: f64 = 1e12;
-/// Without reflectors and `min` the rate stays above `SHARE` of the highest capacity, which decays
-/// with time constant `MEMORY`. The decay is slow because at a low rate only a low capacity can be
-/// measured: with a fast decay, false delays that last would lower this bound too.
-const SHARE: f64 = 0.1;
+/// Without reflectors and `min` the rate stays above `PEAK_SHARE` of the highest capacity, which
+/// decays with time constant `MEMORY`. The decay is slow because at a low rate only a low capacity
+/// can be measured: with a fast decay, false delays that last would lower this bound too.
+const PEAK_SHARE: f64 = 0.1;
 const MEMORY: Duration = Duration::from_secs(300);
 /// Time constant with which, after a second of silence, the rate rises to the mean of the last
-/// minutes ([`Pace::usual`]).
-const RETURN: Duration = Duration::from_secs(5);
+/// minutes ([`Pace::usual_capacity`]).
+const RETURN_TIME: Duration = Duration::from_secs(5);
 
-/// The rate that lets all arrivals pass, as a share of the capacity. CAKE with `ingress` that has
+/// The rate at which all arrivals pass, as a share of the capacity. CAKE with `ingress` that has
 /// dropped more than its rate sends two thirds of its rate for long (`failsafe_next_packet` in
 /// Linux's sch_cake.c).
-const OPEN: f64 = 1.6;
+const PASS_ALL_SHARE: f64 = 1.6;
 
-/// The shaper is loaded if it sends at least this share of its rate, or packets wait. (Up to a
-/// share of `USED` the rate has grown for a stream that no longer needs it.) What a line carries
-/// without load is not its capacity: the estimate is held without further evidence only after
-/// `PROVEN` with load, and with delays that began with load: later the lowered rate makes a small
-/// stream a load. Even then it may be wrong. So the rate grows while used, by `BLIND` per second.
-const LOADED: f64 = 0.9;
-const PROVEN: Duration = Duration::from_secs(10);
-const BLIND: f64 = 0.02;
+/// The shaper is loaded if it sends more than this share of its rate, or if more than 3000 bytes
+/// wait. (Up to a share of `USED_SHARE` the rate has grown for a stream that no longer needs it.) A
+/// rate seen without load is not the line's capacity. So without further evidence the estimate is
+/// held only after `MIN_LOADED_TIME` with load, and only if the delays began under load: later the
+/// lowered rate turns a small stream into a load. Even then the estimate may be wrong, so the rate
+/// grows by `BLIND_GROWTH` per second while the shaper is used.
+const LOADED_SHARE: f64 = 0.9;
+const MIN_LOADED_TIME: Duration = Duration::from_secs(10);
+const BLIND_GROWTH: f64 = 0.02;
 
 /// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
@@ -240,6 +242,7 @@ impl Params {
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     now: Instant,
+    /// Bytes that left.
     departed: u64,
     /// Bytes that left, were dropped, or are queued.
     arrived: u64,
@@ -264,47 +267,49 @@ pub struct Pace {
     ingress: bool,
     nopassive: bool,
     law: Law,
+    /// Bounded rate of the shaper, and its bounds, bit/s.
     rate: f64,
     min: Option<f64>,
     max: f64,
-    /// Delay and round trip of each reflector.
+    /// One-way delay and round trip of each reflector.
     paths: Vec<Option<(Path, Path)>>,
     delays: Delays,
     jitter: Jitter,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
-    /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and
-    /// that time, at most [`MEMORY`].
-    usual: f64,
-    known: Duration,
+    /// Mean of [`Self::cautious_capacity`] over the time in which delays were measured with load,
+    /// bit/s, and that time, at most [`MEMORY`].
+    usual_capacity: f64,
+    loaded_time: Duration,
     /// Whether the last delay came from the traffic, or from the only reflector of several that
     /// still answers, which counts like a host of the traffic.
-    by_traffic: bool,
-    /// Time of the last answer to a probe; moving average of the time between two, of which at
-    /// most [`LOST`] counts.
-    probed: Instant,
-    pause: f64,
+    from_traffic: bool,
+    /// Time of the last answer to a probe; moving average of the time between two, ns, of which at
+    /// most [`LOST_AFTER`] counts.
+    last_answer_at: Instant,
+    answer_gap: f64,
     /// Time of the last delay, from an answer or from the traffic; moving average of the time
-    /// between two.
-    heard: Instant,
-    gap: f64,
+    /// between two, ns.
+    last_delay_at: Instant,
+    delay_gap: f64,
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
     capacity: f64,
     deviation: f64,
     /// Time at which the shaper was last loaded; whether that was within a second before the last
-    /// delay began.
-    busy: Instant,
-    proves: bool,
+    /// delay above the target began.
+    last_loaded_at: Instant,
+    began_loaded: bool,
+    /// The last readings, and the index of the oldest.
     readings: [Reading; SPAN],
-    place: usize,
+    oldest: usize,
     /// Time at which the delay was last above the target.
-    congested: Instant,
+    congested_at: Instant,
     /// Set while the rate is lowered so that the modem's queue empties: the state before that.
     draining: Option<Before>,
     lasting: Option<Lasting>,
     overload: Overload,
     /// The rate to restore when the stalled line answers again.
-    held: Option<f64>,
+    rate_before_stall: Option<f64>,
     beginning: Option<Beginning>,
 }
 
@@ -322,24 +327,24 @@ impl Pace {
             delays: Delays::default(),
             jitter: Jitter::NONE,
             peak: 0.0,
-            usual: 0.0,
-            known: Duration::ZERO,
-            by_traffic: false,
-            probed: Instant::ZERO,
-            pause: 0.0,
-            heard: Instant::ZERO,
-            gap: 0.0,
+            usual_capacity: 0.0,
+            loaded_time: Duration::ZERO,
+            from_traffic: false,
+            last_answer_at: Instant::ZERO,
+            answer_gap: 0.0,
+            last_delay_at: Instant::ZERO,
+            delay_gap: 0.0,
             capacity: 0.0,
             deviation: 0.0,
-            busy: Instant::ZERO,
-            proves: false,
+            last_loaded_at: Instant::ZERO,
+            began_loaded: false,
             readings: [Reading::default(); SPAN],
-            place: 0,
-            congested: Instant::ZERO,
+            oldest: 0,
+            congested_at: Instant::ZERO,
             draining: None,
             lasting: None,
             overload: Overload::NONE,
-            held: None,
+            rate_before_stall: None,
             beginning: None,
         }
     }
@@ -355,14 +360,14 @@ impl Pace {
     }
 
     fn delay(&self) -> Duration {
-        self.delays.delay(match self.by_traffic {
+        self.delays.delay(match self.from_traffic {
             true => AGREE_TRAFFIC,
             false => AGREE,
         })
     }
 
     /// Relative mean deviation of the capacity, 0 to 1.
-    fn doubt(&self) -> f64 {
+    fn relative_deviation(&self) -> f64 {
         match self.capacity > 0.0 {
             true => (self.deviation / self.capacity).min(1.0),
             false => 0.0,
@@ -370,12 +375,13 @@ impl Pace {
     }
 
     /// Capacity less its mean deviation, at least half the capacity, bit/s.
-    fn sure(&self) -> f64 {
+    fn cautious_capacity(&self) -> f64 {
         self.capacity - self.deviation.min(self.capacity / 2.0)
     }
 
+    /// Slack of the target and of `drain`, ns.
     fn slack(&self) -> f64 {
-        self.law.slack.as_nanos() as f64 * self.doubt()
+        self.law.slack.as_nanos() as f64 * self.relative_deviation()
     }
 
     /// Delay above which the line counts as full, ns.
@@ -385,16 +391,17 @@ impl Pace {
     }
 
     /// Minimum rate, bit/s.
-    fn least(&self) -> f64 {
-        let least = match self.by_traffic {
-            true => FLOOR.max(SHARE * self.peak),
+    fn minimum(&self) -> f64 {
+        let least = match self.from_traffic {
+            true => FLOOR.max(PEAK_SHARE * self.peak),
             false => FLOOR,
         };
         self.min.unwrap_or(least)
     }
 
-    fn knob(&mut self) -> Knobs {
-        self.rate = self.rate.max(self.least()).min(self.max);
+    /// Bounds the rate; returns it as knobs.
+    fn bounded(&mut self) -> Knobs {
+        self.rate = self.rate.max(self.minimum()).min(self.max);
         Knobs {
             rate_bps: Some(num::whole_u64(self.rate)),
             ..Knobs::KEEP
@@ -404,7 +411,7 @@ impl Pace {
     /// Rate of arrivals at a shaper behind the modem, or of departures from one before it, over the
     /// readings kept, bit/s. `None`: too little time.
     fn flow(&self, gauges: &Gauges) -> Option<f64> {
-        let oldest = self.readings[self.place];
+        let oldest = self.readings[self.oldest];
         let span = gauges.now.checked_since(oldest.now);
         let span = span.filter(|span| *span >= TICK)?;
         let read = Reading::of(gauges, Duration::ZERO);
@@ -418,12 +425,12 @@ impl Pace {
 
     /// A sample of the line's capacity over the readings kept, bit/s. `None`: too little time, or
     /// no traffic.
-    fn sample(&self, gauges: &Gauges) -> Option<f64> {
+    fn capacity_sample(&self, gauges: &Gauges) -> Option<f64> {
         let flow = self.flow(gauges).filter(|flow| *flow > 0.0)?;
         if self.ingress {
             return Some(flow);
         }
-        let oldest = self.readings[self.place];
+        let oldest = self.readings[self.oldest];
         let span = (gauges.now - oldest.now).as_nanos() as f64;
         let growth = (self.delay().as_nanos() as f64 - oldest.delay.as_nanos() as f64) / span;
         Some(flow / (1.0 + growth).max(0.5))
@@ -431,8 +438,8 @@ impl Pace {
 
     /// Updates the start with a delay (see [`Beginning::is_over`]); returns whether it continues,
     /// so that the line's queue may still hold older packets.
-    fn begins(&mut self, now: Instant, source: u64, fall: Option<Duration>) -> bool {
-        if self.heard == Instant::ZERO {
+    fn update_start(&mut self, now: Instant, source: u64, fall: Option<Duration>) -> bool {
+        if self.last_delay_at == Instant::ZERO {
             self.beginning = Some(Beginning::new(now, self.rate));
             self.rate = FLOOR;
         }
@@ -504,37 +511,39 @@ impl Pace {
     /// Whether at most one reflector was heard within [`AGREE`], and others before.
     fn is_lone(&self, now: Instant) -> bool {
         let known = self.paths.iter().flatten();
-        let heard = known.clone().filter(|(path, _)| now <= path.came() + AGREE);
+        let heard = known
+            .clone()
+            .filter(|(path, _)| now <= path.last_at() + AGREE);
         known.count() >= 2 && heard.count() < 2
     }
 
     /// Whether the shaper was loaded within the last second.
-    fn is_busy(&self, now: Instant) -> bool {
-        now <= self.busy + SEC
+    fn was_loaded(&self, now: Instant) -> bool {
+        now <= self.last_loaded_at + SEC
     }
 
-    /// Reacts to a measured delay; `begins`: the start continues.
-    fn take(&mut self, evidence: Evidence, begins: bool, gauges: &Gauges) -> Knobs {
+    /// Reacts to a measured delay; `starting`: the start (see [`Beginning`]) continues.
+    fn on_evidence(&mut self, evidence: Evidence, starting: bool, gauges: &Gauges) -> Knobs {
         let now = evidence.at;
-        self.delays.take(evidence);
-        let gap = now.saturating_since(self.heard).as_nanos() as f64;
-        if self.heard > Instant::ZERO && gap < LOST.as_nanos() as f64 {
-            self.gap += (gap - self.gap) / 16.0;
+        self.delays.add(evidence);
+        let gap = now.saturating_since(self.last_delay_at).as_nanos() as f64;
+        if self.last_delay_at > Instant::ZERO && gap < LOST_AFTER.as_nanos() as f64 {
+            self.delay_gap += (gap - self.delay_gap) / 16.0;
         }
-        self.heard = now;
-        if begins {
-            return self.knob();
+        self.last_delay_at = now;
+        if starting {
+            return self.bounded();
         }
-        if let Some(rate) = self.held.take() {
+        if let Some(rate) = self.rate_before_stall.take() {
             self.rate = rate;
         }
         if self.accept_longer_path(now, gauges) {
-            return self.knob();
+            return self.bounded();
         }
         let (delay, target) = (self.delay().as_nanos() as f64, self.target());
         if delay > target {
-            self.congested = now;
-            if let Some(sample) = self.sample(gauges) {
+            self.congested_at = now;
+            if let Some(sample) = self.capacity_sample(gauges) {
                 let before = *self.draining.get_or_insert(Before {
                     since: now,
                     delay,
@@ -545,7 +554,7 @@ impl Pace {
                 });
                 if self.lasting.is_none() {
                     // Later the lowered rate makes a small stream a load.
-                    self.proves = self.is_busy(now);
+                    self.began_loaded = self.was_loaded(now);
                     self.lasting = Some(Lasting::new(before, now));
                     self.delays.begin_window();
                 }
@@ -553,7 +562,7 @@ impl Pace {
                 let drain = self.law.drain.as_nanos() as f64 + self.slack();
                 let over = (delay - target) / drain;
                 let share = match self.overload.holds(now) {
-                    true => OPEN,
+                    true => PASS_ALL_SHARE,
                     false => (1.0 - over).max(self.law.least),
                 };
                 self.rate = self.capacity * share;
@@ -569,7 +578,7 @@ impl Pace {
             };
             self.overload.release(now);
         }
-        self.knob()
+        self.bounded()
     }
 }
 
@@ -579,16 +588,16 @@ impl Control for Pace {
     }
 
     fn initial(&mut self) -> Knobs {
-        self.knob()
+        self.bounded()
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let now = gauges.now;
-        let last = self.readings[(self.place + SPAN - 1) % SPAN].now;
+        let last = self.readings[(self.oldest + SPAN - 1) % SPAN].now;
         let passed = now.saturating_since(last);
         let forgotten = passed.min(MEMORY).as_nanos() as f64 / MEMORY.as_nanos() as f64;
         self.peak = self.capacity.max(self.peak * (1.0 - forgotten));
-        let oldest = self.readings[self.place];
+        let oldest = self.readings[self.oldest];
         let span = now
             .saturating_since(oldest.now)
             .max(Duration::from_nanos(1))
@@ -598,9 +607,9 @@ impl Control for Pace {
             bits * SEC.as_nanos() as f64 / span / self.rate,
             gauges.backlog_bytes > 3000,
         );
-        let used = share > USED || waits;
-        if share > LOADED || waits {
-            self.busy = now;
+        let used = share > USED_SHARE || waits;
+        if share > LOADED_SHARE || waits {
+            self.last_loaded_at = now;
         }
         let delay = self.delay();
         let reading = Reading::of(gauges, delay);
@@ -610,60 +619,73 @@ impl Control for Pace {
                 .count(now, reading.arrived, gauges.dropped_bytes, calm);
         }
         let holds = self.overload.holds(now);
-        let arriving = holds.then(|| self.sample(gauges)).flatten();
-        self.readings[self.place] = reading;
-        self.place = (self.place + 1) % SPAN;
-        let silence = now.saturating_since(self.heard);
-        // (`proves` may be old.)
-        if silence <= LOST && self.capacity > 0.0 && self.is_busy(now) && self.proves {
-            self.known = (self.known + passed).clamp(Duration::from_nanos(1), MEMORY);
-            let share = passed.as_nanos() as f64 / self.known.as_nanos() as f64;
-            self.usual += (self.sure() - self.usual) * share.min(1.0);
+        let arriving = holds.then(|| self.capacity_sample(gauges)).flatten();
+        self.readings[self.oldest] = reading;
+        self.oldest = (self.oldest + 1) % SPAN;
+        let silence = now.saturating_since(self.last_delay_at);
+        // (`began_loaded` may be old.)
+        if silence <= LOST_AFTER && self.capacity > 0.0 && self.was_loaded(now) && self.began_loaded
+        {
+            self.loaded_time = (self.loaded_time + passed).clamp(Duration::from_nanos(1), MEMORY);
+            let share = passed.as_nanos() as f64 / self.loaded_time.as_nanos() as f64;
+            self.usual_capacity +=
+                (self.cautious_capacity() - self.usual_capacity) * share.min(1.0);
         }
-        if self.heard > Instant::ZERO && silence > LOST {
+        if self.last_delay_at > Instant::ZERO && silence > LOST_AFTER {
             if let Some(beginning) = self.beginning.take() {
                 self.rate = beginning.rate;
             }
-            if let Some(rate) = self.held.take() {
+            if let Some(rate) = self.rate_before_stall.take() {
                 self.rate = rate;
             }
             if let Some(arriving) = arriving {
-                self.rate = OPEN * arriving;
-            } else if self.known < PROVEN {
+                self.rate = PASS_ALL_SHARE * arriving;
+            } else if self.loaded_time < MIN_LOADED_TIME {
                 if used {
                     self.grow(self.law.most);
                 }
             } else {
                 // By now the lowered rate has emptied the modem's queue.
                 self.rate = match self.draining.take() {
-                    Some(_) => self.sure(),
-                    None => self.rate.min(self.sure().max(self.usual)),
+                    Some(_) => self.cautious_capacity(),
+                    None => self
+                        .rate
+                        .min(self.cautious_capacity().max(self.usual_capacity)),
                 };
-                let share = passed.as_nanos() as f64 / RETURN.as_nanos() as f64;
-                self.rate += (self.usual - self.rate).max(0.0) * share.min(1.0);
+                let share = passed.as_nanos() as f64 / RETURN_TIME.as_nanos() as f64;
+                self.rate += (self.usual_capacity - self.rate).max(0.0) * share.min(1.0);
                 if used {
-                    self.grow(BLIND);
-                    self.usual = self.usual.max(self.rate);
+                    self.grow(BLIND_GROWTH);
+                    self.usual_capacity = self.usual_capacity.max(self.rate);
                 }
                 self.capacity = self.capacity.max(self.rate);
             }
-        } else if self.heard > Instant::ZERO
-            && silence.as_nanos() as f64 > (4.0 * self.gap).max(2.0 * TICK.as_nanos() as f64)
+        } else if self.last_delay_at > Instant::ZERO
+            && silence.as_nanos() as f64 > (4.0 * self.delay_gap).max(2.0 * TICK.as_nanos() as f64)
         {
-            let asked = self.heard == self.probed && silence.as_nanos() as f64 > 4.0 * self.pause;
-            if asked && !self.ingress && self.held.is_none() && self.beginning.is_none() {
-                self.held = Some(self.rate);
+            let unanswered = self.last_delay_at == self.last_answer_at
+                && silence.as_nanos() as f64 > 4.0 * self.answer_gap;
+            if unanswered
+                && !self.ingress
+                && self.rate_before_stall.is_none()
+                && self.beginning.is_none()
+            {
+                self.rate_before_stall = Some(self.rate);
                 self.rate *= self.law.least;
             }
         } else if used && self.beginning.is_none() && delay.as_nanos() as f64 <= self.target() {
-            let free = now.saturating_since(self.congested).as_secs_f64();
+            let free = now.saturating_since(self.congested_at).as_secs_f64();
             let growth = match self.capacity > 0.0 {
-                true => self.law.grow + self.law.doubt * self.doubt() + self.law.gain * free,
+                true => {
+                    self.law.grow
+                        + self.law.doubt * self.relative_deviation()
+                        + self.law.gain * free
+                }
                 false => self.law.most,
             };
             self.grow(growth.min(self.law.most));
         }
-        self.knob()
+        self.bounded()
     }
 
     fn on_probe(&mut self, probe: &Echo, gauges: &Gauges) -> Knobs {
@@ -682,15 +704,17 @@ impl Control for Pace {
         let fall = known.then(|| path.shortest.saturating_sub(delay));
         // A clock that is slewed adds up to 0.5 ms to the one-way delay each second, but not to the
         // round trip.
-        let trip = trips.excess(now, round_trip, loose) + STAMP;
+        let trip = trips.excess(now, round_trip, loose) + TIMESTAMP_UNIT;
         let excess = path.excess(now, delay, loose).min(trip) + more;
         let source = u64::from(probe.reflector);
-        let begins = self.begins(now, source, fall);
-        if self.probed > Instant::ZERO {
-            let pause = LOST.min(now.saturating_since(self.probed)).as_nanos() as f64;
-            self.pause += (pause - self.pause) / 16.0;
+        let starting = self.update_start(now, source, fall);
+        if self.last_answer_at > Instant::ZERO {
+            let gap = LOST_AFTER
+                .min(now.saturating_since(self.last_answer_at))
+                .as_nanos() as f64;
+            self.answer_gap += (gap - self.answer_gap) / 16.0;
         }
-        (self.probed, self.by_traffic) = (now, self.is_lone(now));
+        (self.last_answer_at, self.from_traffic) = (now, self.is_lone(now));
         let evidence = Evidence {
             source,
             at: now,
@@ -698,10 +722,10 @@ impl Control for Pace {
         };
         // Answers that a reflector holds back and then sends together would be most of the last
         // answers.
-        if trip < HELD {
-            self.jitter.take(evidence);
+        if trip < MAX_JITTER_EXCESS {
+            self.jitter.add(evidence);
         }
-        self.take(evidence, begins, gauges)
+        self.on_evidence(evidence, starting, gauges)
     }
 
     fn uses_delay(&self) -> bool {
@@ -710,24 +734,25 @@ impl Control for Pace {
 
     fn on_delay(&mut self, delay: &Delay, gauges: &Gauges) -> Knobs {
         let now = gauges.now;
-        let answered = self.probed > Instant::ZERO && now.saturating_since(self.probed) <= LOST;
+        let answered = self.last_answer_at > Instant::ZERO
+            && now.saturating_since(self.last_answer_at) <= LOST_AFTER;
         if self.nopassive || (answered && !self.is_lone(now)) {
-            return self.knob();
+            return self.bounded();
         }
         let excess = if self.ingress { delay.down } else { delay.up };
-        self.by_traffic = true;
-        let begins = self.begins(
+        self.from_traffic = true;
+        let starting = self.update_start(
             now,
             delay.source,
-            (self.heard > Instant::ZERO).then_some(delay.base_decrease),
+            (self.last_delay_at > Instant::ZERO).then_some(delay.base_decrease),
         );
         let evidence = Evidence {
             source: delay.source,
             at: now,
             excess,
         };
-        self.jitter.take(evidence);
-        self.take(evidence, begins, gauges)
+        self.jitter.add(evidence);
+        self.on_evidence(evidence, starting, gauges)
     }
 
     fn knobs(&self) -> (KnobSet, KnobSet) {

@@ -13,7 +13,7 @@ mod designed;
 mod law;
 mod published;
 
-use law::{Fate, Law, MAX_PROB, Units, share, square};
+use law::{Fate, Law, MAX_PROB, Units, fraction, square};
 
 use crate::dualpi2::Classifier;
 use crate::num;
@@ -171,29 +171,29 @@ impl<P: Packet> L4s<P> {
 
     /// p' of a sub-queue, 0..1.
     pub fn base_probability(&self, queue: usize) -> f64 {
-        share(self.laws[queue].prob)
+        fraction(self.laws[queue].prob)
     }
 
     /// Probability that a sub-queue applies: p_C = p'^2, or p_L = max(own p', k p'), at most 1.
     pub fn coupled_probability(&self, queue: usize) -> f64 {
-        let prob = if self.is_low(queue) {
+        let prob = if self.is_l4s_queue(queue) {
             self.coupled(queue).max(self.laws[queue].prob.into())
         } else {
             square(self.laws[queue].prob).into()
         };
-        share(num::low_u32(prob.min(MAX_PROB.into())))
+        fraction(num::low_u32(prob.min(MAX_PROB.into())))
     }
 
-    fn is_low(&self, queue: usize) -> bool {
+    fn is_l4s_queue(&self, queue: usize) -> bool {
         queue >= self.params.pairs as usize
     }
 
     #[inline]
     fn classify(&self, packet: &P) -> FlowId {
-        let low = self.params.classifier.is_l4s(packet.ecn());
+        let l4s = self.params.classifier.is_l4s(packet.ecn());
         let pairs = u64::from(self.params.pairs);
         let pair = ((u64::from(packet.flow_hash()) * pairs) >> 32) as FlowId;
-        if low { pair + self.params.pairs } else { pair }
+        if l4s { pair + self.params.pairs } else { pair }
     }
 
     /// k p' of an L4S sub-queue's classic partner; may exceed 1.
@@ -210,25 +210,25 @@ impl<P: Packet> L4s<P> {
         let (params, units) = (&self.params, &self.units);
         let backlog = self.flows.backlog(num::count(queue));
         let pairs = params.pairs as usize;
-        let (classic, low) = self.laws.split_at_mut(pairs);
+        let (classic, l4s) = self.laws.split_at_mut(pairs);
         match (params.coupling, queue.checked_sub(pairs)) {
             (Coupling::Designed, None) => {
-                designed::of_classic(&mut classic[queue], backlog, params, units, rng)
+                designed::decide_classic(&mut classic[queue], backlog, params, units, rng)
             }
             (Coupling::Designed, Some(pair)) => {
                 let backlogs = (backlog, self.flows.backlog(num::count(pair)));
-                let (law, partner) = (&mut low[pair], &classic[pair]);
-                designed::of_low(law, partner, backlogs, params, units, rng)
+                let (law, partner) = (&mut l4s[pair], &classic[pair]);
+                designed::decide_l4s(law, partner, backlogs, params, units, rng)
             }
             (Coupling::Published, None) => {
                 let law = &mut classic[queue];
                 let prob = published::probability(law, None, params);
-                published::of_any(law, prob, backlog, params, units, rng)
+                published::decide(law, prob, backlog, params, units, rng)
             }
             (Coupling::Published, Some(pair)) => {
-                let law = &mut low[pair];
+                let law = &mut l4s[pair];
                 let prob = published::probability(law, Some(&classic[pair]), params);
-                published::of_any(law, prob, backlog, params, units, rng)
+                published::decide(law, prob, backlog, params, units, rng)
             }
         }
     }
@@ -252,7 +252,7 @@ impl<P: Packet> L4s<P> {
     /// FreeBSD's round robin: a sub-queue is served until its deficit is negative, and then joins
     /// the old ones.
     #[inline]
-    fn turn(&mut self) -> Option<FlowId> {
+    fn next_flow(&mut self) -> Option<FlowId> {
         loop {
             let flow = self
                 .flows
@@ -267,7 +267,7 @@ impl<P: Packet> L4s<P> {
         }
     }
 
-    fn hold(&mut self, queue: usize, p: f64) {
+    fn hold_probability(&mut self, queue: usize, p: f64) {
         let law = &mut self.laws[queue];
         law.prob = num::whole_u32(p.clamp(0.0, 1.0) * f64::from(MAX_PROB));
         law.shared = law.prob;
@@ -298,7 +298,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         self.flows.push(flow, packet).set_enqueued(now);
         if self.flows.get(flow).turn() == FlowList::Off {
             self.flows.activate(flow, self.params.quantum);
-            self.laws[queue].wake(now, &self.params);
+            self.laws[queue].activate(now, &self.params);
             self.next_update = self.next_update.min(self.laws[queue].next_update);
         }
         if self.flows.len() > self.params.limit as usize {
@@ -312,13 +312,13 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         _rng: &mut Rng,
         _drops: &mut D,
     ) -> Dequeued<P> {
-        while let Some(flow) = self.turn() {
+        while let Some(flow) = self.next_flow() {
             let Some(packet) = self.flows.pop(flow) else {
                 if self.flows.get(flow).turn() == FlowList::New {
                     self.flows.move_to(flow, FlowList::Old);
                 } else {
                     self.flows.unlink(flow);
-                    self.laws[flow as usize].rest();
+                    self.laws[flow as usize].deactivate();
                 }
                 continue;
             };
@@ -339,8 +339,8 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         let laws = self.laws.iter_mut().zip(self.flows.backlogs());
         for (queue, (law, &backlog)) in laws.enumerate() {
             if law.next_update <= now {
-                let low = queue >= self.params.pairs as usize;
-                let most = match (self.params.coupling, low) {
+                let l4s = queue >= self.params.pairs as usize;
+                let most = match (self.params.coupling, l4s) {
                     (Coupling::Designed, true) => 2 * MAX_PROB,
                     _ => MAX_PROB,
                 };
@@ -372,7 +372,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         gauges.marks = self.marks;
         let classic = &self.laws[..self.params.pairs as usize];
         let alive = classic.iter().filter(|law| law.active || law.held);
-        gauges.probability = share(alive.map(|law| law.prob).max().unwrap_or(0));
+        gauges.probability = fraction(alive.map(|law| law.prob).max().unwrap_or(0));
     }
 
     fn knobs(&self) -> KnobSet {
@@ -389,7 +389,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         }
         for queue in 0..self.laws.len() {
             let whole = Knobs {
-                base_probability: knobs.base_probability.filter(|_| !self.is_low(queue)),
+                base_probability: knobs.base_probability.filter(|_| !self.is_l4s_queue(queue)),
                 ..*knobs
             };
             self.set_sub_knobs(queue, &whole);
@@ -429,14 +429,14 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             arrivals: law.packets,
             arrived_bytes: law.bytes,
             drops: law.drops,
-            probability: share(law.prob),
-            low_latency: self.is_low(sub_queue),
+            probability: fraction(law.prob),
+            low_latency: self.is_l4s_queue(sub_queue),
             law: LawGauges {
                 burst_allowance: law.burst,
                 delay: micros(law.qdelay),
                 delay_old: micros(law.qdelay_old),
                 accumulated: law.accu as f64 / f64::from(MAX_PROB),
-                since: law.woke,
+                since: law.active_since,
             },
             ..self.flows.gauges(now, sub_queue)?
         })
@@ -452,7 +452,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             self.laws[queue].held = false;
         }
         if let Some(p) = knobs.base_probability {
-            self.hold(queue, p);
+            self.hold_probability(queue, p);
         }
     }
 }

@@ -77,8 +77,8 @@ impl Path {
 
     /// Adds a delay; returns by how much it exceeds the smallest.
     pub(super) fn excess(&mut self, at: Instant, delay: Duration, loose: Duration) -> Duration {
-        let (last, came) = self.last;
-        let counts = match at <= came + PAIR {
+        let (last, last_at) = self.last;
+        let counts = match at <= last_at + PAIR {
             true => delay.max(last.saturating_sub(loose)),
             false => delay,
         };
@@ -87,8 +87,8 @@ impl Path {
         delay.saturating_sub(self.base.least())
     }
 
-    /// When the last delay came.
-    pub(super) fn came(&self) -> Instant {
+    /// Time of the last delay.
+    pub(super) fn last_at(&self) -> Instant {
         self.last.1
     }
 }
@@ -189,12 +189,12 @@ pub(super) struct Delays {
     /// Entries whose time is 0 are free.
     sources: [Source; SOURCES],
     /// End of the time in which [`Source::longer`] counts.
-    until: Instant,
+    longer_until: Instant,
 }
 
 impl Delays {
     /// Adds a delay.
-    pub(super) fn take(&mut self, mut evidence: Evidence) {
+    pub(super) fn add(&mut self, mut evidence: Evidence) {
         let is_own = |of: &Source| of.last.at > Instant::ZERO && of.last.source == evidence.source;
         let own = self.sources.iter().position(is_own);
         let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].last.at);
@@ -204,7 +204,7 @@ impl Delays {
                 (of.longer, of.smallest, of.largest) =
                     (Duration::ZERO, Duration::MAX, Duration::ZERO);
             }
-            if evidence.at >= self.until {
+            if evidence.at >= self.longer_until {
                 of.longer = Duration::ZERO;
             }
             of.longer = of.longer.min(evidence.excess);
@@ -235,7 +235,7 @@ impl Delays {
 
     /// Sets [`Source::longer`] to the smallest delay of the window.
     pub(super) fn accept(&mut self, now: Instant) {
-        self.until = now + 2 * BASE;
+        self.longer_until = now + 2 * BASE;
         for of in &mut self.sources {
             if of.smallest < Duration::MAX {
                 of.longer = of.smallest;

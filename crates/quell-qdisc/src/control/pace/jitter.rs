@@ -37,7 +37,7 @@ impl Jitter {
     };
 
     /// Adds a delay.
-    pub(super) fn take(&mut self, evidence: Evidence) {
+    pub(super) fn add(&mut self, evidence: Evidence) {
         let [first, middle] = self.last;
         self.last = [middle, evidence];
         if first.at == Instant::ZERO
@@ -79,7 +79,7 @@ mod tests {
     fn allowance(mut late: impl FnMut(u64) -> f64) -> f64 {
         let mut jitter = Jitter::NONE;
         for k in 1..=400 {
-            jitter.take(Evidence {
+            jitter.add(Evidence {
                 source: k % 3,
                 at: Instant::from_millis(50 * k),
                 excess: Duration::from_nanos((late(k) * 1e6) as u64),

@@ -19,7 +19,7 @@ pub(super) struct Overload {
     arrived: u64,
     dropped: u64,
     /// Seconds of overload in a row.
-    lossy: u32,
+    overloaded_seconds: u32,
     /// End of the last hold, and the length of the next one.
     end: Instant,
     hold: Duration,
@@ -30,7 +30,7 @@ impl Overload {
         since: Instant::ZERO,
         arrived: 0,
         dropped: 0,
-        lossy: 0,
+        overloaded_seconds: 0,
         end: Instant::ZERO,
         hold: FIRST_HOLD,
     };
@@ -49,14 +49,14 @@ impl Overload {
         let share = dropped.saturating_sub(self.dropped) as f64
             / arrived.saturating_sub(self.arrived).max(1) as f64;
         (self.since, self.arrived, self.dropped) = (now, arrived, dropped);
-        self.lossy = match share >= OVERLOAD_SHARE && !calm && !holds {
-            true => self.lossy + 1,
+        self.overloaded_seconds = match share >= OVERLOAD_SHARE && !calm && !holds {
+            true => self.overloaded_seconds + 1,
             false => 0,
         };
-        if self.lossy >= OVERLOAD_SECONDS {
-            (self.lossy, self.end) = (0, now + self.hold);
+        if self.overloaded_seconds >= OVERLOAD_SECONDS {
+            (self.overloaded_seconds, self.end) = (0, now + self.hold);
             self.hold = MAX_HOLD.min(2 * self.hold);
-        } else if self.lossy == 0 && now > self.end + self.hold {
+        } else if self.overloaded_seconds == 0 && now > self.end + self.hold {
             self.hold = FIRST_HOLD;
         }
     }

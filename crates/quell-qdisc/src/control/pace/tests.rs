@@ -332,7 +332,7 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
             ..Gauges::default()
         };
         pace.decide(&gauges, &mut [], &mut rng);
-        stalled |= tick > 20 * 20 && pace.held.is_some();
+        stalled |= tick > 20 * 20 && pace.rate_before_stall.is_some();
         if tick % 22 == 0 {
             let echo = Echo {
                 now: gauges.now,
@@ -395,7 +395,7 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
             };
             pace.on_probe(&echo, &gauges);
         }
-        assert!(pace.congested > Instant::ZERO);
+        assert!(pace.congested_at > Instant::ZERO);
         (pace.rate, pace.estimate().0)
     };
     assert_eq!(rate_after(false), (START as f64, 0.0));
@@ -433,7 +433,7 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
 #[test]
 fn one_reflector_that_lies_is_not_evidence() {
     let pace = with_a_liar(3, &Params::default());
-    assert_eq!((pace.congested, pace.draining), (Instant::ZERO, None));
+    assert_eq!((pace.congested_at, pace.draining), (Instant::ZERO, None));
     assert!(with_a_liar(1, &Params::default()).congested > Instant::ZERO);
 }
 
@@ -542,7 +542,7 @@ fn two_sources_that_lie_are_not_evidence_beside_ten_that_are_heard_less_often() 
         };
         pace.on_delay(&delay, &gauges);
     }
-    assert_eq!((pace.congested, pace.draining), (Instant::ZERO, None));
+    assert_eq!((pace.congested_at, pace.draining), (Instant::ZERO, None));
     assert!(pace.rate > 10e6, "{}", pace.rate);
 }
 

@@ -11,19 +11,19 @@
 //! balance that the square provides.
 
 use super::Params;
-use super::law::{FLOOR, Fate, Law, MAX_PROB, Units, roll, square};
+use super::law::{Fate, Law, MAX_PROB, MIN_BACKLOG, Units, roll, square};
 use crate::Rng;
 use crate::num;
 
 /// k p' of an L4S sub-queue's classic partner; may exceed 1.
 pub(super) fn coupled(partner: &Law, params: &Params) -> u64 {
-    let seen = partner.active || partner.held;
-    let prob = if seen { partner.prob } else { 0 };
+    let counts = partner.active || partner.held;
+    let prob = if counts { partner.prob } else { 0 };
     u64::from(prob) * u64::from(params.coupling_factor)
 }
 
 /// Decides on an arrival at a classic sub-queue with this backlog.
-pub(super) fn of_classic(
+pub(super) fn decide_classic(
     law: &mut Law,
     backlog: u32,
     params: &Params,
@@ -32,13 +32,17 @@ pub(super) fn of_classic(
 ) -> Fate {
     let prob = square(law.prob);
     let mut fate = Fate::Keep;
-    if law.active && (law.held || !law.spares(prob, units)) && backlog > FLOOR && roll(prob, rng) {
+    if law.active
+        && (law.held || !law.passes_all(prob, units))
+        && backlog > MIN_BACKLOG
+        && roll(prob, rng)
+    {
         let k = u64::from(params.coupling_factor);
         fate = if u64::from(law.prob) * k >= u64::from(MAX_PROB) {
             // RFC 9332, section 4.2.3: overload.
             Fate::Drop
         } else {
-            Fate::hit(prob.into(), units)
+            Fate::mark_or_drop(prob.into(), units)
         };
     }
     law.refill(law.prob.into(), params, units);
@@ -46,7 +50,7 @@ pub(super) fn of_classic(
 }
 
 /// Decides on an arrival at an L4S sub-queue; `backlogs` are its own and its classic partner's.
-pub(super) fn of_low(
+pub(super) fn decide_l4s(
     law: &mut Law,
     partner: &Law,
     backlogs: (u32, u32),
@@ -55,13 +59,14 @@ pub(super) fn of_low(
     rng: &mut Rng,
 ) -> Fate {
     let (backlog, pair) = (backlogs.0, backlogs.0 + backlogs.1);
-    let coupled = if pair > FLOOR {
+    let coupled = if pair > MIN_BACKLOG {
         coupled(partner, params)
     } else {
         0
     };
-    let asks = backlog > FLOOR && law.active && (law.held || !law.spares(law.prob, units));
-    let own = if asks { law.prob } else { 0 };
+    let acts =
+        backlog > MIN_BACKLOG && law.active && (law.held || !law.passes_all(law.prob, units));
+    let own = if acts { law.prob } else { 0 };
     law.refill(law.prob.into(), params, units);
     let most = u64::from(MAX_PROB);
     if own > MAX_PROB && roll(own - MAX_PROB, rng) {
@@ -77,7 +82,7 @@ pub(super) fn of_low(
     }
     let prob = coupled.max(own.into()).min(most);
     if roll(num::low_u32(prob), rng) {
-        return Fate::hit(prob, units);
+        return Fate::mark_or_drop(prob, units);
     }
     Fate::Keep
 }

@@ -10,8 +10,8 @@ use crate::time::{Duration, Instant, NEVER, US};
 
 /// Probability 1 (`PIE_MAX_PROB`).
 pub(super) const MAX_PROB: u32 = (1 << 31) - 1;
-/// Nothing is dropped while this many bytes or fewer are queued (`2 * MEAN_PKTSIZE`).
-pub(super) const FLOOR: u32 = 1600;
+/// No packet is dropped while this many bytes or fewer are queued (`2 * MEAN_PKTSIZE`).
+pub(super) const MIN_BACKLOG: u32 = 1600;
 /// FreeBSD keeps alpha and beta in units of 2^-13.
 pub(super) const SCALE: f64 = 8192.0;
 
@@ -48,17 +48,20 @@ pub(super) struct Law {
     /// p' at the last update, which the partner reads under [`super::Coupling::Published`]; kept
     /// while the sub-queue is inactive.
     pub(super) shared: u32,
-    /// Delays, microseconds.
+    /// Delay of the last packet that left, and at the last update, microseconds.
     pub(super) qdelay: i64,
     pub(super) qdelay_old: i64,
+    /// Rest of the burst allowance.
     pub(super) burst: Duration,
+    /// Sum of the probabilities since the last drop, in units of 1/MAX_PROB.
     pub(super) accu: u64,
     /// In the rotation, its timer running.
     pub(super) active: bool,
     /// p' is set from outside.
     pub(super) held: bool,
-    pub(super) woke: Instant,
+    pub(super) active_since: Instant,
     pub(super) next_update: Instant,
+    /// Packets and bytes offered, and packets dropped.
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) drops: u64,
@@ -66,7 +69,7 @@ pub(super) struct Law {
 
 impl Law {
     /// `fq_activate_pie`.
-    pub(super) fn wake(&mut self, now: Instant, params: &Params) {
+    pub(super) fn activate(&mut self, now: Instant, params: &Params) {
         if !self.held {
             self.prob = 0;
         }
@@ -74,12 +77,12 @@ impl Law {
         self.burst = params.max_burst;
         self.accu = 0;
         self.active = true;
-        self.woke = now;
+        self.active_since = now;
         self.next_update = now + params.tupdate;
     }
 
     /// `fq_deactivate_pie`; the designed coupling ends then.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn deactivate(&mut self) {
         self.active = false;
         self.next_update = NEVER;
     }
@@ -147,7 +150,7 @@ impl Law {
     }
 
     /// Whether PIE's early exits pass every packet at this drop probability.
-    pub(super) fn spares(&self, prob: u32, units: &Units) -> bool {
+    pub(super) fn passes_all(&self, prob: u32, units: &Units) -> bool {
         self.burst > Duration::ZERO || (self.qdelay_old < units.target >> 1 && prob < MAX_PROB / 5)
     }
 
@@ -189,7 +192,8 @@ pub(super) fn square(prob: u32) -> u32 {
     num::low_u32(u64::from(prob) * u64::from(prob) / u64::from(MAX_PROB))
 }
 
-pub(super) fn share(prob: u32) -> f64 {
+/// A probability in units of 1/MAX_PROB as 0..1.
+pub(super) fn fraction(prob: u32) -> f64 {
     f64::from(prob.min(MAX_PROB)) / f64::from(MAX_PROB)
 }
 
@@ -203,7 +207,7 @@ pub(super) enum Fate {
 
 impl Fate {
     /// Mark or drop, by the rule of `max_ecnth`.
-    pub(super) fn hit(prob: u64, units: &Units) -> Self {
+    pub(super) fn mark_or_drop(prob: u64, units: &Units) -> Self {
         if prob < units.max_ecnth {
             Fate::Mark
         } else {

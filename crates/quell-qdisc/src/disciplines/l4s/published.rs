@@ -8,7 +8,7 @@
 //! of a machine share. The caller's flow hash replaces the file's Jenkins hash.
 
 use super::Params;
-use super::law::{FLOOR, Fate, Law, MAX_PROB, Units};
+use super::law::{Fate, Law, MAX_PROB, MIN_BACKLOG, Units};
 use crate::Rng;
 
 /// k p' of an L4S sub-queue's classic partner; may exceed 1.
@@ -27,7 +27,7 @@ pub(super) fn probability(law: &Law, partner: Option<&Law>, params: &Params) -> 
 }
 
 /// Decides on an arrival at a sub-queue with this backlog; `prob` is its [`probability`].
-pub(super) fn of_any(
+pub(super) fn decide(
     law: &mut Law,
     prob: u64,
     backlog: u32,
@@ -36,8 +36,12 @@ pub(super) fn of_any(
     rng: &mut Rng,
 ) -> Fate {
     let mut fate = Fate::Keep;
-    if law.active && !law.spares(law.prob, units) && backlog > FLOOR && law.draw(law.prob, rng) {
-        fate = Fate::hit(prob, units);
+    if law.active
+        && !law.passes_all(law.prob, units)
+        && backlog > MIN_BACKLOG
+        && law.draw(law.prob, rng)
+    {
+        fate = Fate::mark_or_drop(prob, units);
     }
     law.refill(prob, params, units);
     fate
