@@ -22,6 +22,7 @@ from quell.papers.claim import Claim, Kind, estimate
 from quell.papers.paper import Paper, short
 from quell.papers.study import Study
 from quell.results import behaviour
+from quell.results.frontier import rl_aqm_reward
 from quell.results.stats import Estimate, Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
@@ -353,18 +354,13 @@ def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
     def earned(record: Record) -> float:
         series = record["series"]
         pairs = zip(series["backlog_ms"], series["throughput_mbps"], strict=True)
-        return mean(reward(d, min(1.0, t / link[0])) for d, t in pairs)
+        return mean(rl_aqm_reward(d, min(1.0, t / link[0])) for d, t in pairs)
 
     got = bench.seeds_of("Figure 4", settings, earned, bin_s=PERIOD_S)
     parts = "; ".join(f"{queue} {'/'.join(f'{mean(got[queue, nic]):.2f}' for nic in NICS)}" for queue in (RL, PIE_NS3))
     why = f"without exploring, reward at nic {'/'.join(map(str, NICS))}: {parts}"
     study.put("F4.shipped", estimate(got[RL, fit[RL]]))
     study.notes.append(f"Figure 4, {why}.")
-
-
-def reward(delay_ms: float, utilisation: float) -> float:
-    """Return the paper's reward R(U, D)."""
-    return utilisation**2 - 0.5 + 2 / (1 + delay_ms / 5) - 1.5
 
 
 # Tables and figures. -------------------------------------------------------------------------------------------------

@@ -26,8 +26,15 @@ def _power(record: Record) -> float | None:
     return None if rtt is None or not rtt["mean"] else record["goodput_mbps"] / (rtt["mean"] / 1e3)
 
 
+def rl_aqm_reward(
+    delay_ms: Any, utilisation: Any, *, weight: float = 1.0, power: float = 2, delay_scale_ms: float = 5.0
+) -> Any:
+    """Return RL-AQM's R(U, D) for numbers or arrays: above -2, and 1 for a full link with an empty queue."""
+    return weight * (utilisation**power - 0.5) + 2.0 / (1.0 + delay_ms / delay_scale_ms) - 1.5
+
+
 def _rlaqm(record: Record) -> float:
-    return float(record["utilisation"] ** 2 - 0.5 + 2 / (1 + record["sojourn_ms"]["mean"] / 5) - 1.5)
+    return float(rl_aqm_reward(record["sojourn_ms"]["mean"], record["utilisation"]))
 
 
 def _lfq(record: Record) -> float:

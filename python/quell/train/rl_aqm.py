@@ -27,6 +27,7 @@ from quell import _core
 from quell._core import InputError, Scenario
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
+from quell.results.frontier import rl_aqm_reward
 from quell.train import kit
 
 PERIOD_S = 0.02
@@ -84,9 +85,11 @@ class Arguments:
     """Command on the model card."""
 
     def reward(self, delay_ms: Any, utilisation: Any) -> Any:
-        """Compute the paper's R(U, D) for numbers or arrays: above -2, and 1 for a full link with an empty queue."""
-        full = utilisation**self.utilisation_power - 0.5
-        return self.utilisation_weight * full + 2.0 / (1.0 + delay_ms / self.delay_scale_ms) - 1.5
+        """Compute the reward with these parameters, for numbers or arrays."""
+        return rl_aqm_reward(
+            delay_ms, utilisation, weight=self.utilisation_weight, power=self.utilisation_power,
+            delay_scale_ms=self.delay_scale_ms,
+        )  # fmt: skip
 
 
 @dataclass

@@ -13,6 +13,7 @@ import numpy as np
 
 from quell import _core
 from quell._core import Scenario
+from quell.results.frontier import rl_aqm_reward
 from quell.train.kinds import log_uniform
 
 Senders = Literal["newreno", "mixed", "transient"]
@@ -95,6 +96,6 @@ def judge(words: str, scenario: Scenario, run: int, *, model: bytes | None = Non
     read, record = played(words, scenario, run, model=model)
     used = read["utilisation"]
     delay = read["delay_ms"] if "delay_ms" in read else np.expm1(read["log_delay"])
-    rewards = used**2 - 0.5 + 2 / (1 + delay / 5) - 1.5
+    rewards = rl_aqm_reward(delay, used)
     goodput = json.loads(record)["goodput_mbps"]
     return Judged(float(rewards.mean()), float(delay.mean()), float(used.mean()), goodput)

@@ -11,6 +11,7 @@ use super::Plan;
 use super::dropper::{DropPoint, Dropper};
 use super::saved::{STEER, Saved, undo, undo_left};
 use super::steered::Steered;
+use crate::rtnetlink;
 use crate::rtnetlink::clsact::{ClsactState, Hook};
 use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::Handle;
@@ -57,7 +58,6 @@ impl Actuator {
     /// If another process steers here, the kernel refuses something, or what was left cannot be
     /// restored.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let place = Handle(plan.place.0).to_string();
         let name = match place.as_str() {
             "root" => plan.dev.clone(),
@@ -76,7 +76,7 @@ impl Actuator {
                 counted(left as u64, "queue")
             ));
         }
-        let rtnl = RtnlWriter::new().map_err(no)?;
+        let rtnl = RtnlWriter::new().map_err(rtnetlink::failed)?;
         Ok(Self {
             // Before anything is changed, so that no change by others is missed.
             notices: Notices::of_queues(rtnl.port())?,
@@ -228,7 +228,7 @@ impl Actuator {
         };
         let seen = match look(&hook, dump) {
             Err(e) if dump::is_partial(&e) => return Ok(None),
-            seen => seen.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?,
+            seen => seen.map_err(rtnetlink::failed)?,
         };
         if others != seen.others {
             self.guard_hook(seen.others)?;

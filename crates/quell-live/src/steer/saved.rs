@@ -3,6 +3,7 @@
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
+use crate::rtnetlink;
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
 use crate::rtnetlink::message::Key;
@@ -194,14 +195,13 @@ pub fn undo(file: &StateFile) -> Result<usize, Error> {
 }
 
 fn put_back(saved: &Saved) -> Result<usize, Error> {
-    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-    let mut dump = Dump::new().map_err(no)?;
+    let mut dump = Dump::new().map_err(rtnetlink::failed)?;
     let there = match tree::rows(&mut dump, saved.device) {
         // The device no longer exists.
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
-        rows => rows.map_err(no)?,
+        rows => rows.map_err(rtnetlink::failed)?,
     };
-    let mut rtnl = RtnlWriter::new().map_err(no)?;
+    let mut rtnl = RtnlWriter::new().map_err(rtnetlink::failed)?;
     let removed = match &saved.hook {
         Some(hook) => usize::from(hook.remove(&mut dump, &mut rtnl)?),
         None => 0,
@@ -232,7 +232,10 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             names.push(tree::describe(found));
         }
     }
-    let applied = request::applied(rtnl.send().map_err(no)?, names.iter().map(String::as_str));
+    let applied = request::applied(
+        rtnl.send().map_err(rtnetlink::failed)?,
+        names.iter().map(String::as_str),
+    );
     Ok(removed + applied?)
 }
 

@@ -17,6 +17,7 @@ use super::steered::{Comparison, Steered};
 use crate::bpf::page::KIND;
 use crate::packet::echo::Answer;
 use crate::plane::prober::{Reachability, Reflectors};
+use crate::rtnetlink;
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::{Dump, is_partial};
 use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
@@ -81,7 +82,6 @@ pub struct Session {
 impl Session {
     /// Finds the queues and records their settings.
     pub fn new(plan: Plan) -> Result<Self, Error> {
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         // Before the watchdog is forked, which must not be ended by signals to this process.
         let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
         let actuator = match plan.dry_run {
@@ -96,7 +96,7 @@ impl Session {
             reflectors,
             reachability: Reachability::new(false),
             behind: plan.source.is_behind(),
-            dump: Dump::new().map_err(no)?,
+            dump: Dump::new().map_err(rtnetlink::failed)?,
             actuator,
             signals,
             device: 0,
@@ -503,7 +503,7 @@ impl Session {
                 self.queues.iter_mut().for_each(|queue| queue.seen = true);
                 return match is_partial(&e) {
                     true => Ok(ScanResult::All),
-                    false => Err(Error::new(format!("rtnetlink: {}", host::reason(&e)))),
+                    false => Err(rtnetlink::failed(e)),
                 };
             }
             Ok(()) => {}
@@ -674,7 +674,7 @@ impl Session {
                 for (at, values) in asked {
                     self.queues[at].made(now, &values);
                 }
-                return Err(Error::new(format!("rtnetlink: {}", host::reason(&e))));
+                return Err(rtnetlink::failed(e));
             }
         };
         for (outcome, (at, values)) in outcomes.into_iter().zip(asked) {
@@ -759,11 +759,7 @@ impl Session {
         let mut count = 0;
         if !names.is_empty() {
             let outcomes = actuator.rtnl.send();
-            let no = |e: io::Error| {
-                actuator
-                    .file
-                    .kept(format!("rtnetlink: {}", host::reason(&e)))
-            };
+            let no = |e| actuator.file.kept(rtnetlink::failed(e).to_string());
             count = request::applied(outcomes.map_err(no)?, names)?;
         }
         actuator.watchdog.dismiss();

@@ -23,7 +23,7 @@ pub use crate::bpf::page::Gauges;
 pub use crate::options::watch::Options;
 
 use super::serve::{Endpoints, Server};
-use crate::rtnetlink::dump;
+use crate::rtnetlink::{self, dump};
 pub use crate::rtnetlink::{message, xstats};
 use crate::system::command::quoted;
 use crate::system::host::{self, Signals};
@@ -110,9 +110,8 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
 /// # Errors
 /// If the kernel refuses the request.
 pub fn disciplines() -> Result<Vec<(String, String, String, String)>, Error> {
-    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-    let mut dump = dump::Dump::new().map_err(no)?;
-    dump::whole(|| listed(&mut dump)).map_err(no)
+    let mut dump = dump::Dump::new().map_err(rtnetlink::failed)?;
+    dump::whole(|| listed(&mut dump)).map_err(rtnetlink::failed)
 }
 
 fn listed(dump: &mut dump::Dump) -> io::Result<Vec<(String, String, String, String)>> {
@@ -211,10 +210,7 @@ impl<'a> Watch<'a> {
             Ok(_) => return Ok(()),
             // A partial list shows that there is something.
             Err(e) if dump::is_partial(&e) => return Ok(()),
-            Err(e) => {
-                let why = host::reason(&e);
-                return Err(Error::new(format!("rtnetlink refuses: {why}")));
-            }
+            Err(e) => return Err(rtnetlink::failed(e)),
         }
         let what = match self.devices.as_str() {
             "" => "no interface has a queue discipline".to_owned(),

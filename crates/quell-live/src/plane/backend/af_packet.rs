@@ -9,6 +9,7 @@ use std::io;
 use std::mem::zeroed;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, c_void};
@@ -100,11 +101,6 @@ impl Registration {
 /// A frame's length and VLAN tag.
 type Received = (usize, Option<(u16, u16)>);
 
-/// Buffer for one control message.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; 64]);
-
 /// Forwards the frames that arrive at one interface to another.
 pub struct PacketSocket {
     from: OwnedFd,
@@ -187,7 +183,7 @@ impl PacketSocket {
         unsafe {
             let mut parts: [[libc::iovec; 2]; BATCH] = zeroed();
             let mut messages: [libc::mmsghdr; BATCH] = zeroed();
-            let mut controls = [Control([0; 64]); BATCH];
+            let mut controls = [sys::Control::EMPTY; BATCH];
             let beyond = self.beyond.chunks_exact_mut(LARGEST);
             let each = self.waiting.iter().zip(&mut parts).zip(&mut messages);
             for (((place, parts), message), (beyond, control)) in
@@ -197,10 +193,7 @@ impl PacketSocket {
                 parts[0].iov_len = self.size;
                 parts[1].iov_base = beyond.as_mut_ptr().cast();
                 parts[1].iov_len = LARGEST;
-                message.msg_hdr.msg_iov = parts.as_mut_ptr();
-                message.msg_hdr.msg_iovlen = 2 as _;
-                message.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-                message.msg_hdr.msg_controllen = 64 as _;
+                message.msg_hdr = sys::message_header(parts, Some(control));
             }
             let n = libc::recvmmsg(
                 self.from.as_raw_fd(),
@@ -370,8 +363,7 @@ impl InterfaceBackend for PacketSocket {
                 for ((place, part), message) in piece.iter().zip(&mut parts).zip(&mut messages) {
                     part.iov_base = self.pool.bytes(*place).as_mut_ptr().cast();
                     part.iov_len = self.lengths[*place as usize] as usize;
-                    message.msg_hdr.msg_iov = part;
-                    message.msg_hdr.msg_iovlen = 1 as _;
+                    message.msg_hdr = sys::message_header(slice::from_mut(part), None);
                 }
                 let count = num::count(piece.len());
                 let fd = self.to.as_raw_fd();
@@ -416,22 +408,14 @@ impl InterfaceBackend for PacketSocket {
 /// # Safety
 /// The kernel must have filled in the header.
 unsafe fn tag(header: &libc::msghdr) -> Option<(u16, u16)> {
-    // SAFETY: the kernel wrote whole control messages of the stated lengths.
-    unsafe {
-        let first = libc::CMSG_FIRSTHDR(header);
-        if first.is_null()
-            || (*first).cmsg_level != libc::SOL_PACKET
-            || (*first).cmsg_type != PACKET_AUXDATA
-        {
-            return None;
-        }
-        let data: Auxiliary = libc::CMSG_DATA(first).cast::<Auxiliary>().read_unaligned();
-        let kind = match data.status & VLAN_TPID_VALID {
-            0 => 0x8100,
-            _ => data.vlan_tpid,
-        };
-        (data.status & VLAN_VALID != 0).then_some((kind, data.vlan_tci))
-    }
+    // SAFETY: the kernel filled in the header; such a message holds struct tpacket_auxdata.
+    let data =
+        unsafe { sys::control_message::<Auxiliary>(header, libc::SOL_PACKET, PACKET_AUXDATA) }?;
+    let kind = match data.status & VLAN_TPID_VALID {
+        0 => 0x8100,
+        _ => data.vlan_tpid,
+    };
+    (data.status & VLAN_VALID != 0).then_some((kind, data.vlan_tci))
 }
 
 /// Inserts a VLAN tag behind the addresses of a frame whose last four bytes are free.

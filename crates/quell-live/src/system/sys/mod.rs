@@ -31,8 +31,8 @@ pub use process::{
     take_terminal_back,
 };
 pub use sockets::{
-    accept, filter_step, icmp, receive, receive_bytes, receive_copy, send, send_bytes, socket_pair,
-    tap, write_socket,
+    Control, accept, control_message, filter_step, icmp, message_header, receive, receive_bytes,
+    receive_copy, send, send_bytes, socket_pair, tap, write_socket,
 };
 
 /// The errno of the last system call.

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::slice;
 
 use quell_qdisc::num;
 
@@ -185,11 +186,46 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((owned(pair[0])?, owned(pair[1])?))
 }
 
-/// Room for one descriptor's control message.
+/// Aligned room for one control message.
+#[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL as usize]);
+pub struct Control([u8; Self::SIZE as usize]);
 
-const CONTROL: u8 = 64;
+impl Control {
+    const SIZE: u8 = 64;
+    /// Without a message.
+    pub const EMPTY: Self = Self([0; Self::SIZE as usize]);
+}
+
+/// A message's header with these buffers (at most 255), and with room for a control message. It is
+/// valid as long as they are.
+pub fn message_header(parts: &mut [libc::iovec], control: Option<&mut Control>) -> libc::msghdr {
+    // SAFETY: zero is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = num::low_u8(num::count(parts.len()).into()).into();
+    if let Some(control) = control {
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = Control::SIZE.into();
+    }
+    header
+}
+
+/// The content of a message's control message, if it has one of this level and kind.
+///
+/// # Safety
+/// The buffers of [`message_header`] must still be valid, the kernel must have received into them, and `T`
+/// must be what it puts into such a message.
+pub unsafe fn control_message<T>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
+    // SAFETY: the kernel wrote whole control messages of the stated lengths.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(header);
+        if first.is_null() || (*first).cmsg_level != level || (*first).cmsg_type != kind {
+            return None;
+        }
+        Some(libc::CMSG_DATA(first).cast::<T>().read_unaligned())
+    }
+}
 
 /// Sends a message, optionally with a descriptor.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Result<()> {
@@ -197,15 +233,13 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Re
         iov_base: message.as_ptr().cast_mut().cast(),
         iov_len: message.len(),
     };
-    let mut control = Control([0; CONTROL as usize]);
-    // SAFETY: zero is a valid msghdr. The control buffer is aligned, outlives the call, and holds
-    // one descriptor (CMSG_SPACE(4) is 24 bytes). sendmsg does not write through iov_base.
+    let mut room = Control::EMPTY;
+    let room = fd.is_some().then_some(&mut room);
+    let mut header = message_header(slice::from_mut(&mut part), room);
+    // SAFETY: the control buffer is aligned, outlives the call, and holds one descriptor
+    // (CMSG_SPACE(4) is 24 bytes). sendmsg does not write through iov_base.
     unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        header.msg_iov = &mut part;
-        header.msg_iovlen = 1;
         if let Some(fd) = fd {
-            header.msg_control = control.0.as_mut_ptr().cast();
             header.msg_controllen = libc::CMSG_SPACE(4) as _;
             let first = libc::CMSG_FIRSTHDR(&header);
             (*first).cmsg_level = libc::SOL_SOCKET;
@@ -227,29 +261,17 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
         iov_base: message.as_mut_ptr().cast(),
         iov_len: message.len(),
     };
-    let mut control = Control([0; CONTROL as usize]);
-    // SAFETY: as in `send`; the kernel fills buffers that are valid for their lengths, and a
-    // received descriptor has no other owner.
+    let mut room = Control::EMPTY;
+    let mut header = message_header(slice::from_mut(&mut part), Some(&mut room));
+    // SAFETY: the kernel fills buffers that are valid for their lengths, and a received descriptor
+    // has no other owner.
     unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        header.msg_iov = &mut part;
-        header.msg_iovlen = 1;
-        header.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_controllen = CONTROL.into();
         let n = libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC);
         if n < 0 {
             return Err(io::Error::last_os_error());
         }
-        let first = libc::CMSG_FIRSTHDR(&header);
-        let mut fd = None;
-        if !first.is_null()
-            && (*first).cmsg_level == libc::SOL_SOCKET
-            && (*first).cmsg_type == libc::SCM_RIGHTS
-        {
-            let raw = libc::CMSG_DATA(first).cast::<c_int>().read_unaligned();
-            fd = Some(OwnedFd::from_raw_fd(raw));
-        }
-        Ok((n.cast_unsigned(), fd))
+        let fd = control_message::<c_int>(&header, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        Ok((n.cast_unsigned(), fd.map(|fd| OwnedFd::from_raw_fd(fd))))
     }
 }
 
