@@ -1,36 +1,35 @@
 //! The loop of `quell steer`: samples, decisions, changes, and reactions to changes of the device.
 
+mod changes;
+mod scan;
+
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::time::SystemTime;
 
 use quell_link::Error;
 use quell_link::units::format_time;
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, SEC};
 
-use super::super::watch::Sample;
-use super::super::watch::lines::Format;
 use super::actuator::{Actuator, Dropping};
 use super::source::{Input, Source};
-use super::steered::{Comparison, Steered};
+use super::steered::Steered;
 use crate::bpf::page::KIND;
 use crate::packet::echo::Answer;
 use crate::plane::prober::{Reachability, Reflectors};
 use crate::rtnetlink;
-use crate::rtnetlink::clsact::Hook;
-use crate::rtnetlink::dump::{Dump, is_partial};
-use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
-use crate::rtnetlink::options::{Knob, Values};
-use crate::rtnetlink::request;
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, notices};
+use crate::rtnetlink::options::Knob;
 use crate::rtnetlink::tree;
 use crate::steer::Plan;
 use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::command::quoted;
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
-use crate::system::watchdog::{Heartbeat, STUCK_TIMEOUT};
+use crate::system::watchdog::STUCK_TIMEOUT;
 use crate::system::{sandbox, sys};
+use scan::ScanResult;
 
 /// Longest time between two turns; the watchdog counts turns.
 const TURN: Duration = Duration::from_millis(100);
@@ -38,16 +37,6 @@ const TURN: Duration = Duration::from_millis(100);
 const LOOK: Duration = SEC;
 /// Ethernet header, which limits in bytes include, bytes.
 const HEADER: u64 = 14;
-
-/// The result of sampling the queues.
-enum ScanResult {
-    /// All queues are there.
-    All,
-    /// The device no longer exists, or another program removed a steered queue: with a description.
-    Gone(String),
-    /// Another program changed a steered queue: with a description.
-    Changed(String),
-}
 
 /// Steers the queues of a place in a device's tree.
 pub struct Session {
@@ -433,93 +422,6 @@ impl Session {
             .and_then(|actuator| actuator.dropping.as_ref())
     }
 
-    /// Samples the queues.
-    fn look(&mut self, now: Instant) -> Result<ScanResult, Error> {
-        let (device, dev) = (self.device, self.plan.dev.as_str());
-        let mut looks = Vec::new();
-        let mut out = Vec::new();
-        let dropping = self
-            .actuator
-            .as_ref()
-            .and_then(|actuator| actuator.dropping.as_ref());
-        // The counters of an attached queue include its drops.
-        if let Some(program) = dropping.and_then(|dropping| dropping.point.program()) {
-            let counts = program.counts();
-            self.queues
-                .iter_mut()
-                .for_each(|queue| queue.dropped_before(counts));
-        }
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let time = since.map_or(0, |since| num::low_u64(since.as_nanos()));
-        let page = dropping.and_then(|dropping| dropping.point.page());
-        let json = self.plan.json;
-        let queues = &mut self.queues;
-        queues.iter_mut().for_each(|queue| queue.seen = false);
-        let classes = queues.iter().any(|queue| queue.found.key.class);
-        let mut each = |row: Queue<'_>| {
-            if row.key.device != device {
-                return;
-            }
-            if let Some(at) = queues.iter().position(|queue| queue.overwrites(&row)) {
-                looks.push((at, Comparison::LimitBelow));
-            }
-            queues.iter_mut().for_each(|queue| queue.look_below(&row));
-            let is = |queue: &Steered| queue.found.key == row.key;
-            let Some(at) = queues.iter().position(is) else {
-                return;
-            };
-            let (look, rates) = queues[at].look(now, &row);
-            if look != Comparison::Same {
-                looks.push((at, look));
-            }
-            if json {
-                let sample = Sample {
-                    device: dev,
-                    queue: row,
-                    rates,
-                    gauges: page
-                        .and_then(|page| page.gauges(device, row.kind, row.key.handle, now)),
-                };
-                Format::Json.write(&mut out, time, &sample);
-                if let Some(dropping) = dropping {
-                    dropping.sample(&mut out, time, dev, queues[at].probability());
-                }
-            }
-        };
-        let listed = match classes {
-            true => {
-                let disciplines = self.dump.disciplines(device, &mut each);
-                disciplines.and_then(|()| self.dump.classes(device, &mut each))
-            }
-            false => self.dump.disciplines(device, &mut each),
-        };
-        self.write(&out)?;
-        match listed {
-            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
-                return Ok(ScanResult::Gone(format!("{} is gone", self.plan.dev)));
-            }
-            // Queues missing from a partial list may exist.
-            Err(e) => {
-                self.queues.iter_mut().for_each(|queue| queue.seen = true);
-                return match is_partial(&e) {
-                    true => Ok(ScanResult::All),
-                    false => Err(rtnetlink::failed(e)),
-                };
-            }
-            Ok(()) => {}
-        }
-        if self.queues.iter().any(|queue| !queue.seen) {
-            return Ok(self.missing());
-        }
-        let seen = self.others(looks);
-        if std::mem::take(&mut self.filters) && matches!(seen, ScanResult::All) {
-            let looked = self.look_at_filters()?;
-            self.filters = looked.is_none();
-            return Ok(looked.unwrap_or(ScanResult::All));
-        }
-        Ok(seen)
-    }
-
     /// Writes lines to standard output. Steering does not wait for their reader: lines that it does
     /// not accept are skipped and counted. In a dry run it waits until a signal.
     fn write(&mut self, lines: &[u8]) -> Result<(), Error> {
@@ -536,234 +438,5 @@ impl Session {
             }
             Err(_) => Err(Error::new("standard output: cannot be written")),
         }
-    }
-
-    /// Checks quell's filter at clsact; `None` if filters or queues may be missing from the
-    /// kernel's lists.
-    fn look_at_filters(&mut self) -> Result<Option<ScanResult>, Error> {
-        let Some(actuator) = &mut self.actuator else {
-            return Ok(Some(ScanResult::All));
-        };
-        let program = actuator.dropping.as_ref();
-        if program
-            .and_then(|dropping| dropping.point.program())
-            .is_none()
-        {
-            return Ok(Some(ScanResult::All));
-        }
-        match actuator.look_at_hook(&mut self.dump, Hook::look_once)? {
-            Some(seen) if seen.ours => return Ok(Some(ScanResult::All)),
-            Some(_) => {}
-            None => return Ok(None),
-        }
-        if self.plan.insist {
-            let (dev, device) = (&self.plan.dev, self.device);
-            let rows = match tree::rows(&mut self.dump, device) {
-                Err(e) if is_partial(&e) => return Ok(None),
-                rows => rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?,
-            };
-            actuator.keep(device, &self.plan, &self.queues, &rows, &mut self.dump)?;
-        }
-        Ok(Some(ScanResult::Changed(format!(
-            "another program has removed quell's filter at clsact of {}",
-            self.plan.dev
-        ))))
-    }
-
-    /// The result if a queue is missing.
-    fn missing(&self) -> ScanResult {
-        let dev = &self.plan.dev;
-        if host::is_gone(self.device) {
-            return ScanResult::Gone(format!("{dev} is gone"));
-        }
-        let mut gone = self.queues.iter().filter(|queue| !queue.seen);
-        let name = gone.next().map_or(dev, |queue| &queue.name);
-        let what = format!("another program has removed {name}");
-        match self.plan.insist {
-            true => ScanResult::Gone(what),
-            false => ScanResult::Changed(what),
-        }
-    }
-
-    /// Evaluates the comparisons of the queues with what was set.
-    fn others(&mut self, looks: Vec<(usize, Comparison)>) -> ScanResult {
-        let Some(actuator) = &self.actuator else {
-            return ScanResult::All;
-        };
-        let mut changed = None;
-        // A change of a tbf's limit also changes the limits below it.
-        let limits = |at| {
-            let limit = |look: &Comparison| matches!(look, Comparison::Other(Knob::Limit, _));
-            looks.iter().any(|(of, look)| *of == at && limit(look))
-        };
-        let limited: Vec<_> = looks.iter().map(|(at, _)| limits(*at)).collect();
-        for ((at, look), limited) in looks.into_iter().zip(limited) {
-            let queue = &mut self.queues[at];
-            match look {
-                Comparison::Same => {}
-                Comparison::LimitBelow if limited => {}
-                // The next change undoes it.
-                Comparison::Unsteered if self.plan.insist => {}
-                // The watchdog restored it, because this loop had stalled.
-                Comparison::Other(..) | Comparison::LimitBelow
-                    if actuator.heartbeats.get(at).is_some_and(Heartbeat::acted) => {}
-                Comparison::Other(knob, value) => {
-                    queue.found_other(knob, value);
-                    queue.ours = self.plan.insist;
-                    let value = queue.text(knob, value);
-                    let what = format!("{}: another program has set {}", queue.name, knob.name());
-                    changed = Some(format!("{what} to {value}"));
-                }
-                Comparison::Replaced | Comparison::LimitBelow | Comparison::Unsteered => {
-                    queue.ours = false;
-                    let what = match look {
-                        Comparison::Unsteered => {
-                            format!("{}: another program has changed it", queue.name)
-                        }
-                        Comparison::LimitBelow => {
-                            format!("another program has set a limit below {}", queue.name)
-                        }
-                        _ => format!("another program has replaced {}", queue.name),
-                    };
-                    match self.plan.insist {
-                        true => return ScanResult::Gone(what),
-                        false => changed = Some(what),
-                    }
-                }
-            }
-        }
-        changed.map_or(ScanResult::All, ScanResult::Changed)
-    }
-
-    /// Sends the changes that are due.
-    fn change(&mut self, now: Instant) -> Result<(), Error> {
-        let (mut asked, mut lines) = (Vec::new(), String::new());
-        for (at, queue) in self.queues.iter_mut().enumerate() {
-            let Some(values) = queue.due(now) else {
-                continue;
-            };
-            let Some(actuator) = &mut self.actuator else {
-                let line = format!("{}: {}\n", queue.name, queue.describe(&values));
-                lines += &line;
-                queue.made(now, &values);
-                self.changes += 1;
-                continue;
-            };
-            if let (Some(drop), Some(dropping)) = (values.get(Knob::Drop), &actuator.dropping) {
-                dropping.point.set(drop);
-                queue.made(now, &Values::of(Knob::Drop, drop));
-                self.changes += 1;
-            }
-            let values = values.without(Knob::Drop);
-            if values == Values::default() {
-                continue;
-            }
-            actuator.add(queue, &values);
-            asked.push((at, values));
-        }
-        self.write(lines.as_bytes())?;
-        let Some(actuator) = self.actuator.as_mut().filter(|_| !asked.is_empty()) else {
-            return Ok(());
-        };
-        actuator.write_down()?;
-        let outcomes = match actuator.rtnl.send() {
-            Ok(outcomes) => outcomes,
-            Err(e) => {
-                // Perhaps only the answer was lost and not the request. What may have been changed
-                // must be restored.
-                for (at, values) in asked {
-                    self.queues[at].made(now, &values);
-                }
-                return Err(rtnetlink::failed(e));
-            }
-        };
-        for (outcome, (at, values)) in outcomes.into_iter().zip(asked) {
-            let queue = &mut self.queues[at];
-            match outcome {
-                Ok(()) => {
-                    queue.made(now, &values);
-                    self.changes += 1;
-                }
-                // The next sample shows what became of it.
-                Err(refusal) if refusal.is_gone() => {}
-                Err(refusal) => return Err(refusal.explain(&queue.name)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Forgets the queues, which no longer exist, nor do their changes.
-    fn forget(&mut self) {
-        self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
-        self.queues.clear();
-        if let Some(actuator) = &mut self.actuator {
-            // If the device exists, so does the filter. If that cannot be removed now, the file
-            // still names it.
-            let unhooked = actuator.unhook(&mut self.dump);
-            actuator.watchdog.dismiss();
-            actuator.heartbeats.clear();
-            if unhooked.is_ok() || host::index(&self.plan.dev).is_none() {
-                let _ = actuator.file.remove();
-            }
-        }
-    }
-
-    /// Steers the device again if it is back.
-    fn find_again(&mut self) {
-        if host::index(&self.plan.dev).is_none() {
-            return;
-        }
-        match self.take() {
-            Ok(()) => {
-                self.waiting = None;
-                for queue in &self.queues {
-                    let line = format!("{} is back, with {}", queue.name, queue.present());
-                    self.plan.say(&line);
-                    self.say_bound(queue);
-                }
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if self.waiting.as_ref() != Some(&text) {
-                    self.plan
-                        .say(&format!("{text}; waiting until it can be steered"));
-                    self.waiting = Some(text);
-                }
-            }
-        }
-    }
-
-    /// Restores the previous settings of queues that still have what quell set; returns their
-    /// number.
-    fn restore(&mut self) -> Result<usize, Error> {
-        let now = sys::monotonic();
-        // Another program may have changed something since the last sample.
-        if !self.queues.is_empty() && self.look(now).is_err() {
-            // Queues that were not listed may exist nevertheless.
-            self.queues.iter_mut().for_each(|queue| queue.seen = true);
-        }
-        self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
-        let Some(actuator) = &mut self.actuator else {
-            return Ok(0);
-        };
-        actuator
-            .unhook(&mut self.dump)
-            .map_err(|e| actuator.file.kept(e.to_string()))?;
-        let mut names = Vec::new();
-        for queue in self.queues.iter().filter(|queue| queue.seen) {
-            if let Some(options) = queue.restoring() {
-                actuator.rtnl.add(&queue.found, &options);
-                names.push(queue.name.as_str());
-            }
-        }
-        let mut count = 0;
-        if !names.is_empty() {
-            let outcomes = actuator.rtnl.send();
-            let no = |e| actuator.file.kept(rtnetlink::failed(e).to_string());
-            count = request::applied(outcomes.map_err(no)?, names)?;
-        }
-        actuator.watchdog.dismiss();
-        actuator.file.remove()?;
-        Ok(count)
     }
 }
