@@ -1,4 +1,4 @@
-"""quell reads only plain files and pipes, within bounds: it neither grows nor waits for ever."""
+"""quell reads only plain files and pipes, with bounds on memory and time."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_a_training_that_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path
 
 @pytest.mark.torch
 def test_a_damaged_bit_in_a_checkpoint_is_found(tmp_path: Path) -> None:
-    """Otherwise the training would continue from other weights, without a word."""
+    """Otherwise the training would continue from other weights without a message."""
     out, last = tmp_path / "model.safetensors", tmp_path / "model-checkpoints" / "last.pt"
     with pytest.raises(Stopped):
         train(out, 6, poison=5)
@@ -304,7 +304,7 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_the_curve_is_written_through_no_link_where_another_folder_takes_its_place(
+def test_the_curve_is_not_written_through_a_link_in_a_folder_that_replaces_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")

@@ -1,4 +1,4 @@
-"""Writes the reference of the policy tests: a small network made by torch, and the answers of torch and onnxruntime.
+"""Writes the reference of the policy tests: a small network made by torch, and the outputs of torch and onnxruntime.
 
 Run once, from the repository's root, in an environment with torch, onnx, onnxscript, onnxruntime and safetensors:
 
@@ -95,6 +95,7 @@ def hashed(n, salt, bound):
 
 
 def lfq_shape():
+    """60-256-256-256-1, all leaky ReLU up to a linear output."""
     net = nn.Sequential(nn.Linear(60, 256), nn.LeakyReLU(), nn.Linear(256, 256), nn.LeakyReLU())
     net.extend([nn.Linear(256, 256), nn.LeakyReLU(), nn.Linear(256, 1)])
     for i, m in enumerate(m for m in net if isinstance(m, nn.Linear)):
@@ -103,8 +104,8 @@ def lfq_shape():
     return net
 
 
-def answers(net, x):
-    """Answers of torch and, through torch's export, of onnxruntime to x."""
+def outputs(net, x):
+    """Return the outputs of torch and, through torch's export, of onnxruntime for x."""
     x = torch.from_numpy(x)
     with torch.no_grad():
         by_torch = net(x).numpy()
@@ -127,13 +128,13 @@ def main():
     save_file(tensors(net), OUT / "torch.safetensors", metadata={"quell": json.dumps(card(offset, scale))})
 
     raw = draw.uniform(-5, 5, (ROWS, 5)).astype(np.float32)
-    small = answers(net, (raw - offset) * scale)
+    small = outputs(net, (raw - offset) * scale)
     x = draw.uniform(-1, 1, (ROWS, 60)).astype(np.float32)
-    large = answers(lfq_shape().eval(), x)
+    large = outputs(lfq_shape().eval(), x)
     expected = {"small.x": raw, "small.torch": small[0], "small.onnx": small[1]}
     expected |= {"lfq.x": x, "lfq.torch": large[0], "lfq.onnx": large[1]}
     save_file(expected, OUT / "expected.safetensors")
-    print("greatest answers:", np.abs(small[0]).max(), np.abs(large[0]).max())
+    print("largest outputs:", np.abs(small[0]).max(), np.abs(large[0]).max())
 
 
 if __name__ == "__main__":

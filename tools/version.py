@@ -53,15 +53,15 @@ def found(root):
 
 def check(root):
     places = found(root)
-    counts = places[0][2]
-    wrong = [f"{name}:{line}: {number}" for name, line, number in places if number != counts]
+    expected = places[0][2]
+    wrong = [f"{name}:{line}: {number}" for name, line, number in places if number != expected]
     if wrong:
-        fail(f"Cargo.toml has {counts}, but {'; '.join(wrong)}: make version V={counts}")
-    print(f"{counts} in {len(places)} places")
+        fail(f"Cargo.toml has {expected}, but {'; '.join(wrong)}: make version V={expected}")
+    print(f"{expected} in {len(places)} places")
 
 
 def write(root, version, date):
-    found(root)
+    found(root)  # exits if a place is missing, before anything is written
     texts = {name: read(root, name) for name in {*PLACES, *DATED}}
     for name, patterns in PLACES.items():
         for pattern in patterns:

@@ -1,4 +1,4 @@
-"""Feed Linux's disciplines packet by packet and note each packet's fate; run in a guest whose time is virtual.
+"""Send packets through Linux's disciplines and record the fate of each; run in a guest whose time is virtual.
 
     feed.py SEQUENCES FATES
 
@@ -41,7 +41,7 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True)
 
 
-def within(space: str) -> None:
+def enter(space: str) -> None:
     """Enter a network namespace."""
     import ctypes
 
@@ -170,13 +170,13 @@ def main() -> None:
     """Read sequences, write fates."""
     sequences, fates = sys.argv[1:]
     build()
-    within("b")
+    enter("b")
     sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_IP))
     sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
     sink.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     sink.bind(("v0", ETH_P_IP))
     sink.setblocking(False)
-    within("a")
+    enter("a")
     with Path(fates).open("w") as out:
         for line in Path(sequences).read_text().splitlines():
             given = json.loads(line)

@@ -44,7 +44,7 @@ pub enum Knob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cadence {
-    /// Every so many nanoseconds; actions set the queue's knob.
+    /// With this period; actions set the queue's knob.
     Every(Duration),
     /// At each packet for which the queue's own controller would evaluate its network. Actions set
     /// the knob of the packet's flow, the packet waits for the action, and an observation is the
@@ -171,14 +171,17 @@ impl Task {
     /// If its parts do not fit together.
     pub fn checked(mut self) -> Result<Self, Error> {
         let (low, high) = self.bounds;
-        let least = match (self.knob, self.cadence) {
+        let allowed = match (self.knob, self.cadence) {
             (Knob::Limit, Cadence::Every(_)) => (1.0, f64::from(u32::MAX)),
             (Knob::Limit, Cadence::AtPackets) => (f64::from(LIMITS.0), f64::from(LIMITS.1)),
             (Knob::Drop | Knob::BaseProbability, _) => (0.0, 1.0),
         };
-        if !(least.0 <= low && low < high && high <= least.1) {
+        if !(allowed.0 <= low && low < high && high <= allowed.1) {
             return Err(Error::new(format!("{low} to {high} are not bounds"))
-                .remedy(format!("write two numbers from {} to {}", least.0, least.1))
+                .remedy(format!(
+                    "write two numbers from {} to {}",
+                    allowed.0, allowed.1
+                ))
                 .key("bounds"));
         }
         if !(low..=high).contains(&self.initial) {
@@ -201,12 +204,12 @@ impl Task {
                     || values.last() != Some(&high)
                     || !values.is_sorted_by(|a, b| a < b) =>
             {
-                return Err(Error::new("no ascending numbers from bound to bound").key("along"));
+                return Err(Error::new("not ascending numbers from bound to bound").key("along"));
             }
             _ => {}
         }
         if self.observe.is_empty() {
-            return Err(Error::new("nothing to see")
+            return Err(Error::new("is empty")
                 .remedy("name a reading")
                 .key("observe"));
         }
@@ -268,11 +271,12 @@ impl Task {
             }
             Cadence::AtPackets if world.ask_outside(0) => {}
             Cadence::AtPackets => {
-                return Err(
-                    Error::new(format!("`{}` asks no network at packets", self.queue))
-                        .remedy("write lfq")
-                        .key("queue"),
-                );
+                return Err(Error::new(format!(
+                    "`{}` evaluates no network at packets",
+                    self.queue
+                ))
+                .remedy("write lfq")
+                .key("queue"));
             }
         }
         Ok(world)
@@ -298,10 +302,10 @@ impl Task {
     }
 
     /// The value to which an action sets the knob, and the move.
-    fn aim(&self, knob: f64, action: f64) -> (f64, Move) {
+    fn target(&self, knob: f64, action: f64) -> (f64, Move) {
         let (low, high) = self.bounds;
         let step = |steps: &[f64]| steps.get(num::whole_usize(action)).copied().unwrap_or(0.0);
-        let aim = match (&self.actions, self.knob) {
+        let target = match (&self.actions, self.knob) {
             (Actions::None, _) => knob,
             (Actions::Steps(steps), _) => knob + step(steps),
             (Actions::Along { values, steps }, _) => {
@@ -316,10 +320,10 @@ impl Task {
             (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
         };
         let moved = Move {
-            direction: i8::from(aim > knob) - i8::from(aim < knob),
-            bounded: !(low..=high).contains(&aim),
+            direction: i8::from(target > knob) - i8::from(target < knob),
+            bounded: !(low..=high).contains(&target),
         };
-        (self.knob.snap(aim.clamp(low, high)), moved)
+        (self.knob.snap(target.clamp(low, high)), moved)
     }
 
     /// Checks an action. Steps are chosen by their index.
@@ -421,14 +425,14 @@ impl Env {
     /// If the world cannot be built.
     pub fn new(task: &Task, seed: u64) -> Result<Self, Error> {
         let mut episodes = Rng::new(seed, "episodes");
-        let world = begin(task, &mut episodes)?;
+        let world = new_world(task, &mut episodes)?;
         let mut env = Self {
             world,
             episodes,
             agents: vec![Agent::default(); task.agents()],
             over: false,
         };
-        env.open(task)?;
+        env.begin_episode(task)?;
         Ok(env)
     }
 
@@ -437,11 +441,11 @@ impl Env {
     /// # Errors
     /// If the world cannot be built.
     pub fn reset(&mut self, task: &Task) -> Result<(), Error> {
-        self.world = begin(task, &mut self.episodes)?;
-        self.open(task)
+        self.world = new_world(task, &mut self.episodes)?;
+        self.begin_episode(task)
     }
 
-    fn open(&mut self, task: &Task) -> Result<(), Error> {
+    fn begin_episode(&mut self, task: &Task) -> Result<(), Error> {
         self.over = false;
         for queue in 0..self.agents.len() {
             let knob = match (task.cadence, &task.actions) {
@@ -509,7 +513,7 @@ impl Env {
             return Ok(());
         }
         for (queue, (agent, &action)) in self.agents.iter_mut().zip(actions).enumerate() {
-            (agent.knob, agent.moved) = task.aim(agent.knob, action);
+            (agent.knob, agent.moved) = task.target(agent.knob, action);
             let knobs = task.knob.knobs(agent.knob);
             self.world.set_knobs(queue, agent.sub_queue, &knobs)?;
         }
@@ -530,7 +534,7 @@ impl Env {
                     *out = num::single(self.agents[agent].readings.get(*reading));
                 }
             }
-            // At the end there is no question, so the last observation stays.
+            // At the end no packet waits, so the last observation stays.
             Cadence::AtPackets => {
                 for (out, x) in out.iter_mut().zip(self.world.question(agent)) {
                     *out = x.min(MAX_FEATURE);
@@ -561,7 +565,7 @@ impl Env {
 }
 
 /// A new world, with its seed and variations drawn from the environment's random stream.
-fn begin(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
+fn new_world(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
     let seed = episodes.u64() >> 11;
     let scenario = task.vary.draw(&task.scenario, episodes);
     task.world(scenario, seed)

@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn points_add_up_as_in_the_source() {
-        // A good line: latency 15 ms 10, increase 5 ms 20, jitter 0 ms 10, loss 0 10, 80 Mbit/s 20.
+        // Points: latency 10, increase 20, jitter 10, loss 10, download 20.
         let good = Aim::of(&Measured {
             latency_ms: 15.0,
             increase_ms: 5.0,
@@ -102,7 +102,7 @@ mod tests {
         let parts = [&good.streaming, &good.gaming, &good.rtc];
         assert_eq!(parts.map(|s| s.points), [60.0, 40.0, 50.0]);
         assert_eq!(parts.map(|s| s.score.as_str()), ["great"; 3]);
-        // Bloated: 30 ms 5, increase 300 ms -10, jitter 10, loss 2 % 5, 15 Mbit/s 10.
+        // Points: latency 5, increase -10, jitter 10, loss 5, download 10.
         let bloated = Aim::of(&Measured {
             latency_ms: 30.0,
             increase_ms: 300.0,
@@ -124,7 +124,7 @@ mod tests {
             loss: 0.5,
             download_mbps: 0.5,
         };
-        // Latency and increase 10 ms: 10 each, jitter 5, loss -20.
+        // Points: latency and increase 10 each, jitter 5, loss -20.
         assert_eq!(Aim::of(&m(10.0)).rtc.points, 5.0);
         assert_eq!(Aim::of(&m(500.0)).gaming.points, 0.0);
     }

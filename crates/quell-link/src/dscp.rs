@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_say_what_there_is() {
+    fn other_words_are_refused_with_the_valid_ones() {
         for text in ["64", "-1", "EFF", ""] {
             let e = parse(text).expect_err(text).to_string();
             assert_eq!(

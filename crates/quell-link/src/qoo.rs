@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn the_drafts_example_scores_50() {
-        // p50 and p99 hold the example's 99th and 99.9th percentiles: 1 - 150/300 and 1 - 75/300;
-        // loss 1 - 1/4.
+        // p50 and p99 hold the example's 99th and 99.9th percentiles. Scores: 1 - 150/300 and
+        // 1 - 75/300; for loss 1 - 1/4.
         const PROFILE: Profile = Profile {
             latency: &[
                 (|s| s.p50, Range::new(200.0, 500.0)),
@@ -140,13 +140,13 @@ mod tests {
             mbps: 4.0,
         };
         assert_eq!(PROFILE.score(&measured(350.0, 375.0, 0.02)), 50.0);
-        // With more loss, the loss has the lowest score: 1 - 3/4.
+        // With more loss, its score is the lowest: 1 - 3/4.
         let lossy = PROFILE.score(&measured(350.0, 375.0, 0.04));
         assert!((lossy - 25.0).abs() < 1e-9, "{lossy}");
     }
 
     #[test]
-    fn too_low_a_rate_is_worth_nothing_and_a_good_line_everything() {
+    fn a_rate_below_the_minimum_scores_0_and_a_good_line_100() {
         let mut m = measured(20.0, 50.0, 0.0);
         let all = Qoo::of(&m);
         assert_eq!([all.game, all.video_call, all.streaming], [100.0; 3]);

@@ -4,7 +4,6 @@
 use std::ops::{Add, Sub};
 
 use quell_qdisc::time::Duration;
-
 use quell_qdisc::{PolicyGauges, TinGauges};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +152,7 @@ pub struct Application {
     /// Mouth-to-ear delay of the packets that were played, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mouth_to_ear_ms: Option<Summary>,
-    /// Share of the speech whose packets were lost or came after their play time, 0..1.
+    /// Share of the speech whose packets were lost or arrived after their play time, 0..1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_loss: Option<f64>,
     /// Time from a game's command to the arrival of the state that reflects it, without the
@@ -314,7 +313,7 @@ pub struct Tin {
     pub marks: u64,
     /// ACKs dropped because later ones made them redundant.
     pub ack_drops: u64,
-    /// Packets whose flow had another queue of its set than the one its hash selects.
+    /// Packets of flows that have another queue of their set than that of their hash.
     pub indirect_hits: u64,
     /// Times that a flow was given an unused queue.
     pub misses: u64,
@@ -468,7 +467,7 @@ pub struct Modem {
 }
 
 impl Up {
-    /// Takes the fields of that queue's record.
+    /// Makes it from the record of that queue alone.
     pub fn of(queue: &str, run: Run) -> Self {
         Self {
             queue: queue.to_owned(),
@@ -523,11 +522,11 @@ pub struct Guard {
     pub clipped: u64,
     /// Decisions rejected because they were not a number.
     pub not_a_number: u64,
-    /// See `not_a_number`.
+    /// Decisions rejected because they came too late.
     pub late: u64,
-    /// See `not_a_number`.
+    /// Decisions rejected because they were made from old readings.
     pub stale: u64,
-    /// See `not_a_number`.
+    /// Decisions rejected because they were made from impossible readings.
     pub out_of_range: u64,
     /// Decisions rejected because the last ones did nothing about a delay that is too long.
     #[serde(default)]

@@ -3,8 +3,8 @@
 //!
 //! `python/quell/_core.pyi` has its types.
 
-// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what
-// becomes of the rest.
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, whose name says
+// what happens to a value that does not fit.
 #![cfg_attr(
     not(test),
     deny(

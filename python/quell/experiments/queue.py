@@ -89,7 +89,7 @@ def parse(aqm: object) -> Parsed:
     if isinstance(aqm, tuple):
         return _controlled(aqm)
     if isinstance(aqm, type) or not _is_queue(aqm):
-        _refuse_half(aqm)
+        _refuse_incomplete(aqm)
         if not callable(aqm):
             what = "neither text nor an object with enqueue() and dequeue()"
             raise InputError(f'aqm: {aqm!r} is {what}; write queue words, as in aqm="codel target 5ms"')
@@ -103,7 +103,8 @@ def parse(aqm: object) -> Parsed:
     return OwnQueue(control.name(queue), lambda: _copy(queue))
 
 
-def _refuse_half(given: object) -> None:
+def _refuse_incomplete(given: object) -> None:
+    """Raise InputError for an object or class with only one of the two methods."""
     has = [name for name in _METHODS if callable(getattr(given, name, None))]
     if len(has) == 1:
         [lacks] = set(_METHODS) - set(has)
@@ -153,7 +154,7 @@ def _controlled(given: tuple[object, ...]) -> Controlled:
 def parse_all(aqm: Iterable[object]) -> list[Parsed]:
     """Return the queues of one table without duplicates.
 
-    Raises InputError, also if one row would have the runs of two queues.
+    Raises InputError, also if two queues have the same name, since one row would have the runs of both.
     """
     parsed = list(dict.fromkeys(parse(one) for one in aqm))
     names = [str(queue) for queue in parsed]

@@ -13,29 +13,20 @@ use quell_qdisc::{Gauges, num};
 const PACKET: f64 = 1446.0;
 const UNIT: f64 = 1e6;
 
-/// One measurement of the period between two decisions.
+/// One measurement of the period between two decisions. [`READINGS`] has their meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "READINGS has their meanings")]
 pub enum Reading {
-    /// See [`READINGS`].
     Delay,
-    /// See [`READINGS`].
     Utilisation,
-    /// See [`READINGS`].
     Knob,
-    /// See [`READINGS`].
     Sojourn,
-    /// See [`READINGS`].
     Backlog,
-    /// See [`READINGS`].
     Throughput,
-    /// See [`READINGS`].
     Arrivals,
-    /// See [`READINGS`].
     EnqueueRate,
-    /// See [`READINGS`].
     Loss,
-    /// See [`READINGS`].
     Rate,
 }
 
@@ -102,31 +93,31 @@ pub const READINGS: [ReadingInfo; 10] = [
         Reading::Throughput,
         "throughput_mbps",
         1e7,
-        "what left the queue in the period, Mbit/s",
+        "bytes that left the queue in the period, Mbit/s",
     ),
     info(
         Reading::Arrivals,
         "arrivals",
         1e9,
-        "packets that came in the period",
+        "packets that arrived in the period",
     ),
     info(
         Reading::EnqueueRate,
         "enqueue_rate",
         1.0,
-        "share of them that did not find the limit reached; 1 without arrivals",
+        "share of the arrivals that did not find the limit reached; 1 without arrivals",
     ),
     info(
         Reading::Loss,
         "loss",
         1.0,
-        "share of them that was dropped for whatever reason; 0 without arrivals",
+        "share of the arrivals that was dropped, for any cause; 0 without arrivals",
     ),
     info(
         Reading::Rate,
         "rate_mbps",
         1e7,
-        "the link's present rate, in an outage its last, Mbit/s",
+        "the link's present rate, in an outage its last one, Mbit/s",
     ),
 ];
 
@@ -252,9 +243,9 @@ impl Reward {
     }
 
     /// Reward of the time between two actions at packets: LFQ's formula (the paper's section III)
-    /// times that time, so that the sum over an episode is the formula's value for the whole
-    /// episode times its length. Megabytes that left, without `overhead` bytes per packet, less
-    /// alpha times the packet-seconds queued times 1446 bytes.
+    /// times that time. The sum over an episode is thus the formula's value for the whole episode
+    /// times its length. In MB: the bytes that left, without `overhead` bytes per packet, less
+    /// alpha times 1446 bytes for each second that a packet was queued.
     pub(super) fn of_step(&self, overhead: u32, last: &Gauges, now: &Gauges) -> f64 {
         let Reward::Lfq { alpha } = self else {
             return 0.0;

@@ -71,8 +71,9 @@ struct Peer {
     /// Datagrams that the simulator has delivered, with their arrival times.
     inbox: VecDeque<(Instant, u32)>,
     /// Time at which it hung up.
-    over: Option<Instant>,
-    heard: bool,
+    hung_up: Option<Instant>,
+    /// Whether a report has arrived, so that the round trip is known.
+    has_report: bool,
 }
 
 /// Both ends, each at the index of the `Way` in which it sends.
@@ -89,8 +90,8 @@ impl Ends {
             sender: Sender::new(call, start, rng),
             receiver: Receiver::new(),
             inbox: VecDeque::new(),
-            over: None,
-            heard: false,
+            hung_up: None,
+            has_report: false,
         });
     }
 
@@ -118,9 +119,9 @@ impl Ends {
             own.inbox.pop_front();
             own.read(at, serial, &other.sender);
         }
-        let rtt = own.heard.then_some(own.sender.gcc.rtt);
+        let rtt = own.has_report.then_some(own.sender.gcc.rtt);
         while let Some(content) = own.receiver.poll(now, rtt) {
-            own.sender.tell(content);
+            own.sender.queue_message(content);
         }
         let bytes = own.sender.poll(now);
         (bytes, own.wake_at().max(now))
@@ -128,7 +129,7 @@ impl Ends {
 
     /// The end that sends in this direction hangs up.
     pub fn hang_up(&mut self, now: Instant, way: Way) {
-        self.peers[way as usize].over.get_or_insert(now);
+        self.peers[way as usize].hung_up.get_or_insert(now);
     }
 
     /// Experience of the user who receives each direction; `None` if there was no call after the
@@ -137,12 +138,12 @@ impl Ends {
         // An end receives the direction in which the other sends.
         [Way::Back, Way::There].map(|sent| {
             let peer = self.peers.get(sent as usize)?;
-            peer.receiver.result(peer.over.unwrap_or(now))
+            peer.receiver.result(peer.hung_up.unwrap_or(now))
         })
     }
 }
 
-/// Criteria by which an end's user is worse off, the most important first.
+/// Criteria for the end whose user is worse off, the most important first; larger is worse.
 pub fn badness(end: &Application) -> [f64; 3] {
     [
         end.below_24fps.unwrap_or(0.0),
@@ -171,11 +172,11 @@ impl Peer {
                 }
             }
             Content::Report(report) => {
-                self.heard = true;
-                self.sender.reported(now, report);
+                self.has_report = true;
+                self.sender.on_report(now, report);
             }
-            Content::Request(numbers) => self.sender.asked(now, numbers),
-            Content::KeyRequest => self.sender.asked_for_key(now),
+            Content::Request(numbers) => self.sender.on_request(now, numbers),
+            Content::KeyRequest => self.sender.on_key_request(now),
         }
     }
 }

@@ -69,7 +69,7 @@ impl LedbatPlus {
         (2 * TARGET).div_ceil(base).min(MAX_ROUNDS) as u32
     }
 
-    /// One packet per `divisor` acknowledged.
+    /// Grows the window by one packet for `divisor` acknowledged ones.
     fn grow(s: &mut Sock, divisor: u32, acked: u32) {
         if s.is_cwnd_limited() {
             s.additive_increase(divisor, acked);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_is_a_sixteenth_to_one_of_renos_as_the_base_delay_is_short_or_long() {
+    fn the_gain_rises_with_the_base_delay_from_a_sixteenth_of_renos_to_renos() {
         // Draft, "Slower than Reno increase": GAIN = 1 / min(16, ceil(2 * 60 ms / base)).
         for (base, rounds) in [(5, 16), (20, 6), (50, 3), (120, 1), (200, 1)] {
             assert_eq!(with_base(base * MS).rounds_per_packet(), rounds, "{base}");

@@ -214,8 +214,8 @@ pub fn message_header(parts: &mut [libc::iovec], control: Option<&mut Control>) 
 /// The content of a message's control message, if it has one of this level and kind.
 ///
 /// # Safety
-/// The buffers of [`message_header`] must still be valid, the kernel must have received into them, and `T`
-/// must be what it puts into such a message.
+/// The buffers of [`message_header`] must still be valid, the kernel must have received into them,
+/// and `T` must be what it puts into such a message.
 pub unsafe fn control_message<T>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
     // SAFETY: the kernel wrote whole control messages of the stated lengths.
     unsafe {

@@ -14,8 +14,9 @@
 //!
 //! There are no bandwidth probes: the draft has none, libwebrtc does.
 
-use quell_qdisc::time::{Duration, Instant, MS, SEC};
 use std::collections::VecDeque;
+
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 /// Time within which packets sent form one group (draft, section 5.2 and table 1).
 const BURST: Duration = Duration::from_millis(5);
@@ -61,9 +62,9 @@ const DETECTION: f64 = 100.0;
 /// 6).
 const LOSS: (f64, f64) = (0.02, 0.1);
 const RISE: f64 = 1.05;
-/// Number of packets over which loss is evaluated; a decrease waits this and a round trip
-/// (`send_side_bandwidth_estimation.cc`).
-const JUDGED: u32 = 20;
+/// Minimum number of packets over which loss is evaluated; decreases for loss are at least
+/// `LOSS_WAIT` and a round trip apart (`send_side_bandwidth_estimation.cc`).
+const MIN_PACKETS: u32 = 20;
 const LOSS_WAIT: Duration = Duration::from_millis(300);
 /// Minimum rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
 const MIN_RATE: f64 = 30_000.0;
@@ -101,7 +102,7 @@ struct Capacity {
 }
 
 impl Capacity {
-    fn seen(before: Option<Self>, kbps: f64) -> Self {
+    fn updated(before: Option<Self>, kbps: f64) -> Self {
         let Some(Self { mean, spread }) = before else {
             return Self {
                 mean: kbps,
@@ -118,7 +119,7 @@ impl Capacity {
     }
 
     /// Whether a rate is close to those of the last decreases.
-    fn near(&self, kbps: f64) -> bool {
+    fn is_near(&self, kbps: f64) -> bool {
         (kbps - self.mean).abs() <= DEVIATIONS * (self.spread * self.mean).sqrt()
     }
 }
@@ -126,18 +127,23 @@ impl Capacity {
 /// The congestion control of one sender.
 #[derive(Clone, Debug)]
 pub struct Gcc {
+    /// Upper bound of the rate, bit/s.
     most: f64,
+    /// The group to which arriving packets may belong, and the one before it.
     present: Option<Group>,
     previous: Option<Group>,
+    /// Number of groups evaluated.
     groups: u32,
     /// Sum of all delay variations, and its smoothed value, ms.
     delay: f64,
     smoothed: f64,
     /// Arrival time and smoothed delay of the last groups, ms.
-    line: VecDeque<(f64, f64)>,
+    points: VecDeque<(f64, f64)>,
     slope: f64,
+    /// Threshold of the trend, ms, and the time of its last adaptation.
     threshold: f64,
     adapted: Instant,
+    /// Time for which the trend has been above the threshold, ms, and number of such groups.
     over_ms: Option<f64>,
     overs: u32,
     signal: Signal,
@@ -146,11 +152,14 @@ pub struct Gcc {
     first_arrival: Option<Instant>,
     phase: Phase,
     capacity: Option<Capacity>,
+    /// Rate by delay, bit/s, and the time of its last change.
     by_delay: f64,
     changed: Instant,
+    /// Rate by loss, bit/s.
     by_loss: f64,
+    /// Packets lost, and all packets, since loss was last evaluated.
     lost: u32,
-    judged: u32,
+    packets: u32,
     decreased_for_loss: Instant,
     /// Smoothed RTT.
     pub rtt: Duration,
@@ -166,7 +175,7 @@ impl Gcc {
             groups: 0,
             delay: 0.0,
             smoothed: 0.0,
-            line: VecDeque::with_capacity(WINDOW + 1),
+            points: VecDeque::with_capacity(WINDOW + 1),
             slope: 0.0,
             threshold: THRESHOLD,
             adapted: Instant::ZERO,
@@ -181,7 +190,7 @@ impl Gcc {
             changed: Instant::ZERO,
             by_loss: start.min(most),
             lost: 0,
-            judged: 0,
+            packets: 0,
             decreased_for_loss: Instant::ZERO,
             rtt: 200 * MS, // until the first sample (`aimd_rate_control.cc`)
         }
@@ -209,7 +218,7 @@ impl Gcc {
         match &mut self.present {
             None => self.present = Some(fresh),
             Some(group) if sent < group.first_sent => {} // out of order
-            Some(group) if group.has(sent, arrived) => {
+            Some(group) if group.contains(sent, arrived) => {
                 group.last_sent = group.last_sent.max(sent);
                 group.last_arrived = arrived;
             }
@@ -217,14 +226,14 @@ impl Gcc {
                 let done = *group;
                 *group = fresh;
                 if let Some(before) = self.previous.replace(done) {
-                    self.judge(&before, &done);
+                    self.evaluate(&before, &done);
                 }
             }
         }
     }
 
     /// Evaluates a complete group (sections 5.1 to 5.4).
-    fn judge(&mut self, before: &Group, group: &Group) {
+    fn evaluate(&mut self, before: &Group, group: &Group) {
         let ms = |later: Instant, earlier: Instant| {
             (later.as_nanos() as f64 - earlier.as_nanos() as f64) / MS.as_nanos() as f64
         };
@@ -232,16 +241,16 @@ impl Gcc {
         self.groups += 1;
         self.delay += ms(group.last_arrived, before.last_arrived) - sent;
         self.smoothed = SMOOTHING * self.smoothed + (1.0 - SMOOTHING) * self.delay;
-        self.line.push_back((
+        self.points.push_back((
             group.last_arrived.as_nanos() as f64 / MS.as_nanos() as f64,
             self.smoothed,
         ));
-        if self.line.len() > WINDOW {
-            self.line.pop_front();
+        if self.points.len() > WINDOW {
+            self.points.pop_front();
         }
         let before = self.slope;
-        if self.line.len() == WINDOW {
-            self.slope = slope(&self.line).unwrap_or(before);
+        if self.points.len() == WINDOW {
+            self.slope = slope(&self.points).unwrap_or(before);
         }
         if self.groups < 2 {
             return;
@@ -287,14 +296,14 @@ impl Gcc {
     /// Handles the end of a report about `all` packets, of which `lost` did not arrive.
     pub fn reported(&mut self, now: Instant, lost: u32, all: u32) {
         if let Some(received) = self.receive_rate() {
-            self.control(now, received);
+            self.update_by_delay(now, received);
         }
         self.by_delay = self.by_delay.clamp(MIN_RATE, self.most);
-        self.heed_loss(now, lost, all);
+        self.update_by_loss(now, lost, all);
     }
 
     /// Updates the rate by delay (section 5.5).
-    fn control(&mut self, now: Instant, received: f64) {
+    fn update_by_delay(&mut self, now: Instant, received: f64) {
         let kbps = received / 1e3;
         let since = now.saturating_since(self.changed);
         match self.signal {
@@ -303,11 +312,11 @@ impl Gcc {
                 if since < wait && received >= self.by_delay / 2.0 && self.phase == Phase::Hold {
                     return;
                 }
-                if !self.capacity.is_some_and(|c| c.near(kbps)) {
+                if !self.capacity.is_some_and(|c| c.is_near(kbps)) {
                     self.capacity = None;
                 }
                 self.by_delay = self.by_delay.min(BETA * received);
-                self.capacity = Some(Capacity::seen(self.capacity, kbps));
+                self.capacity = Some(Capacity::updated(self.capacity, kbps));
                 self.phase = Phase::Hold;
                 self.changed = now;
             }
@@ -320,7 +329,7 @@ impl Gcc {
                 // A rate far above those of the last decreases shows that the capacity has risen.
                 if self
                     .capacity
-                    .is_some_and(|c| kbps > c.mean && !c.near(kbps))
+                    .is_some_and(|c| kbps > c.mean && !c.is_near(kbps))
                 {
                     self.capacity = None;
                 }
@@ -347,14 +356,14 @@ impl Gcc {
     }
 
     /// Updates the rate by loss (section 6), which starts from at most the rate by delay.
-    fn heed_loss(&mut self, now: Instant, lost: u32, all: u32) {
+    fn update_by_loss(&mut self, now: Instant, lost: u32, all: u32) {
         self.lost += lost;
-        self.judged += all;
-        if self.judged < JUDGED {
+        self.packets += all;
+        if self.packets < MIN_PACKETS {
             return;
         }
-        let loss = f64::from(self.lost) / f64::from(self.judged);
-        (self.lost, self.judged) = (0, 0);
+        let loss = f64::from(self.lost) / f64::from(self.packets);
+        (self.lost, self.packets) = (0, 0);
         self.by_loss = self.by_loss.min(self.by_delay);
         if loss < LOSS.0 {
             self.by_loss = RISE * self.by_loss + 1000.0;
@@ -368,7 +377,7 @@ impl Gcc {
 
 impl Group {
     /// Whether a packet belongs to the group (section 5.2).
-    fn has(&self, sent: Instant, arrived: Instant) -> bool {
+    fn contains(&self, sent: Instant, arrived: Instant) -> bool {
         let apart = arrived.saturating_since(self.last_arrived);
         let caught_up = self.last_sent + apart < sent;
         let burst = apart <= BURST
@@ -385,11 +394,11 @@ fn slope(points: &VecDeque<(f64, f64)>) -> Option<f64> {
         .iter()
         .fold((0.0, 0.0), |(x, y), p| (x + p.0, y + p.1));
     let (x, y) = (x / n, y / n);
-    let (over, under) = points.iter().fold((0.0, 0.0), |(over, under), p| {
+    let (covariance, variance) = points.iter().fold((0.0, 0.0), |(cov, var), p| {
         let dx = p.0 - x;
-        (over + dx * (p.1 - y), under + dx * dx)
+        (cov + dx * (p.1 - y), var + dx * dx)
     });
-    (under > 0.0).then(|| over / under)
+    (variance > 0.0).then(|| covariance / variance)
 }
 
 #[cfg(test)]
@@ -442,7 +451,7 @@ mod tests {
         let worst = run(&mut gcc, 2e6, 120, 0, Instant::ZERO);
         assert!((1.5e6..2.1e6).contains(&gcc.target()), "{}", gcc.target());
         assert!(worst < 100 * MS, "{worst:?}");
-        assert!(gcc.capacity.is_some_and(|c| c.near(2000.0)));
+        assert!(gcc.capacity.is_some_and(|c| c.is_near(2000.0)));
     }
 
     #[test]
@@ -461,8 +470,8 @@ mod tests {
             run(&mut gcc, 100e6, 5, each, Instant::ZERO);
             gcc.target()
         };
-        // 1 % rises with the delay's rate, 5 % holds the rate, 20 % takes a tenth each 0.5 s (300
-        // ms and the round trip).
+        // With 1 % the rate rises as by delay, with 5 % it stays, with 20 % it falls by a tenth
+        // every 0.5 s (300 ms and the round trip).
         assert!(after(100) > 1.3e6);
         assert_eq!(after(20), 1e6);
         let halved = 1e6 * libm::pow(0.9, 9.0);
@@ -486,14 +495,14 @@ mod tests {
             last_arrived: Instant::from_millis(30),
         };
         assert!(
-            group.has(Instant::from_millis(5), Instant::from_millis(50)),
+            group.contains(Instant::from_millis(5), Instant::from_millis(50)),
             "sent within 5 ms"
         );
         assert!(
-            group.has(Instant::from_millis(20), Instant::from_millis(33)),
+            group.contains(Instant::from_millis(20), Instant::from_millis(33)),
             "3 ms after, though sent 18 ms apart"
         );
-        assert!(!group.has(Instant::from_millis(20), Instant::from_millis(48)));
+        assert!(!group.contains(Instant::from_millis(20), Instant::from_millis(48)));
     }
 
     #[test]

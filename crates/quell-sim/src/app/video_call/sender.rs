@@ -137,7 +137,7 @@ impl Sender {
     }
 
     /// Queues a message that is not paced.
-    pub fn tell(&mut self, content: Content) {
+    pub fn queue_message(&mut self, content: Content) {
         self.control.push_back(content);
     }
 
@@ -243,7 +243,7 @@ impl Sender {
     }
 
     /// Handles a report of the other end.
-    pub fn reported(&mut self, now: Instant, report: &Report) {
+    pub fn on_report(&mut self, now: Instant, report: &Report) {
         let mut lost = 0;
         let mut last = None;
         for (serial, arrived) in (report.first..).zip(&report.arrivals) {
@@ -268,7 +268,7 @@ impl Sender {
 
     /// Handles a request for retransmissions; packets sent less than a round trip ago may still
     /// arrive, so these are not sent again.
-    pub fn asked(&mut self, now: Instant, numbers: &[u32]) {
+    pub fn on_request(&mut self, now: Instant, numbers: &[u32]) {
         for number in numbers {
             let rtt = self.gcc.rtt;
             let media = self.media.get(*number);
@@ -281,7 +281,7 @@ impl Sender {
     }
 
     /// Handles a request for a key frame.
-    pub fn asked_for_key(&mut self, now: Instant) {
+    pub fn on_key_request(&mut self, now: Instant) {
         self.key_wanted |= now >= self.keyed_at + KEY_INTERVAL;
     }
 }
@@ -362,9 +362,9 @@ mod tests {
         let mut s = sender();
         s.gcc.rtt = 50 * MS;
         until(&mut s, Instant::ZERO + SEC / 60);
-        s.asked(Instant::from_millis(40), &[0]);
+        s.on_request(Instant::from_millis(40), &[0]);
         assert!(s.again.is_empty());
-        s.asked(Instant::from_millis(60), &[0, 0, 9999]);
+        s.on_request(Instant::from_millis(60), &[0, 0, 9999]);
         assert_eq!(s.again, [0]);
     }
 
