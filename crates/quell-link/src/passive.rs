@@ -17,8 +17,8 @@
 //! - If the far side's clock ticks each millisecond, as Linux's does, its TSval shows how much of
 //!   the delay is on the way down: the excess over the smallest value without delay or, if there is
 //!   delay for 2 s without a break, over the smallest value in that time. Until then, and with
-//!   other clocks, each direction counts the whole delay as its own and lowers its rate, so also
-//!   the direction that causes a delay which is below its own target.
+//!   other clocks, each direction counts the whole delay as its own and lowers its rate, even if
+//!   its own part of the delay is below its target.
 //!
 //! Source: K. Nichols's pping for the matching; the rest is quell's.
 
@@ -34,7 +34,7 @@ const CONNECTIONS: usize = 8;
 /// A connection with a measured round trip is kept if it had a segment within this time.
 const IN_USE: Duration = SEC;
 /// A host that has shown a delay within this time is evicted last.
-const SHOWN: Duration = Duration::from_secs(10);
+const DELAY_MEMORY: Duration = Duration::from_secs(10);
 /// Segments of a connection that wait for their echo; more are not noted.
 const STAMPS: usize = 16;
 /// Smallest time between two segments that are noted.
@@ -42,29 +42,29 @@ const GAP: Duration = Duration::from_millis(10);
 /// Longest tick of a near clock with which delays are measured: that of old Linux.
 const TICK: Duration = Duration::from_millis(12);
 /// Timeout of an echo.
-const LONGEST: Duration = Duration::from_secs(30);
+const ECHO_TIMEOUT: Duration = Duration::from_secs(30);
 /// Smallest time between two reported delays.
 pub const WINDOW: Duration = Duration::from_millis(25);
-/// A bound of at most 1 / `NONE` of the round trip counts as no delay.
-const NONE: u64 = 8;
+/// A bound of at most 1 / `NO_DELAY` of the round trip counts as no delay.
+const NO_DELAY: u64 = 8;
 /// A bound on the delay that is no larger than this is evidence that there is none.
 const CLEAR: Duration = Duration::from_millis(3);
 /// Age at which a reported delay is out of date.
-const FRESH: Duration = SEC;
+const MAX_AGE: Duration = SEC;
 /// Longest time that a new connection waits for others to show no delay: one that stays although
 /// the rate has fallen is not the line's.
 const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without delay after which a host may again keep new connections from being used: with short
 /// pauses, one that lies would do so for as long as it likes.
 const CALM: Duration = Duration::from_secs(30);
-/// Least number of hosts, and 1 / least share of all hosts, whose timestamps must distinguish the
-/// directions: a single host may have a wrong clock.
-const MIN_SHOWING: usize = 2;
-const SHARE: usize = 3;
+/// Smallest number of hosts whose timestamps must distinguish the directions (a single host may
+/// have a wrong clock), and of how many hosts one must do so.
+const MIN_HOSTS: usize = 2;
+const HOSTS_SHARE: usize = 3;
 /// Interval at which the far side's clock is checked, and the deviation that a change of the delay
 /// may cause.
-const JUDGED: Duration = Duration::from_secs(2);
-const WRONG: Duration = Duration::from_millis(400);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
+const MAX_CLOCK_DEVIATION: Duration = Duration::from_millis(400);
 /// Added to differences of clocks, so that none is negative.
 const OFFSET: i64 = 1 << 60;
 
@@ -80,13 +80,13 @@ pub struct Stamped {
     /// TSecr; 0: no echo.
     pub echo: u32,
     /// Whether the segment requires an answer: it carries data, SYN or FIN.
-    pub asks: bool,
+    pub requires_answer: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamp {
     value: u32,
-    asks: bool,
+    requires_answer: bool,
     entered: Instant,
     left: Instant,
     /// Time after `entered` at which the last segment with the same TSval entered the shaper.
@@ -99,7 +99,7 @@ struct FarClock {
     /// Time of its first reading, and its value then.
     since: Instant,
     first: u32,
-    judged: Instant,
+    checked: Instant,
     /// Whether it ticks each millisecond.
     ticks_ms: bool,
     /// Time since which it is known to tick each millisecond, and the least delay since then.
@@ -112,7 +112,7 @@ struct Connection {
     name: u64,
     /// Times of the last segment in either direction, and of the last one from the far side.
     seen: Instant,
-    came: Instant,
+    last_arrival: Instant,
     /// Last TSval that left, and time at which a segment was last noted.
     value: Option<u32>,
     noted: Instant,
@@ -130,7 +130,7 @@ impl Connection {
         Self {
             name,
             seen: Instant::ZERO,
-            came: Instant::ZERO,
+            last_arrival: Instant::ZERO,
             value: None,
             noted: Instant::ZERO,
             stamps: [Stamp::default(); STAMPS],
@@ -161,7 +161,7 @@ impl Connection {
             return;
         }
         self.value = Some(segment.value);
-        let late = |stamp: &&Stamp| stamp.left + LONGEST < now;
+        let late = |stamp: &&Stamp| stamp.left + ECHO_TIMEOUT < now;
         self.forget(self.stamps[..self.waiting].iter().take_while(late).count());
         if self.waiting == STAMPS || (self.noted > Instant::ZERO && now < self.noted + GAP) {
             return;
@@ -169,7 +169,7 @@ impl Connection {
         self.noted = now;
         self.stamps[self.waiting] = Stamp {
             value: segment.value,
-            asks: segment.asks,
+            requires_answer: segment.requires_answer,
             entered,
             left: now,
             again: Duration::ZERO,
@@ -198,7 +198,7 @@ impl Connection {
         let clock = self.clock.get_or_insert(FarClock {
             since: now,
             first: value,
-            judged: now,
+            checked: now,
             ticks_ms: false,
             known: None,
             base: None,
@@ -206,17 +206,17 @@ impl Connection {
         let ticks = i64::from(value.wrapping_sub(clock.first).cast_signed());
         let behind = now.signed_since(clock.since) - ticks * MS.as_nanos().cast_signed();
         let delay = Duration::from_nanos((OFFSET + behind).cast_unsigned());
-        if now >= clock.judged + JUDGED {
-            clock.judged = now;
-            clock.ticks_ms =
-                Duration::from_nanos(behind.unsigned_abs()) < WRONG.max((now - clock.since) / 1000);
+        if now >= clock.checked + CLOCK_INTERVAL {
+            clock.checked = now;
+            clock.ticks_ms = Duration::from_nanos(behind.unsigned_abs())
+                < MAX_CLOCK_DEVIATION.max((now - clock.since) / 1000);
             clock.known = clock.known.filter(|_| clock.ticks_ms);
             clock.base = clock.base.filter(|_| clock.ticks_ms);
         }
         if clock.ticks_ms && clock.base.is_none() {
             let (since, least) = clock.known.get_or_insert((now, delay));
             *least = delay.min(*least);
-            if calm || now >= *since + JUDGED {
+            if calm || now >= *since + CLOCK_INTERVAL {
                 clock.base = Some(Base::new(now, *least));
             }
         }
@@ -254,8 +254,8 @@ struct Host {
     /// Start of the pause, if there is one.
     pause: Option<Instant>,
     /// Times at which the host last showed a delay, and last distinguished the directions.
-    showed: Option<Instant>,
-    apart: Option<Instant>,
+    showed_at: Option<Instant>,
+    distinguished_at: Option<Instant>,
 }
 
 impl Host {
@@ -267,8 +267,8 @@ impl Host {
             base: None,
             late: None,
             pause: None,
-            showed: None,
-            apart: None,
+            showed_at: None,
+            distinguished_at: None,
         }
     }
 
@@ -296,15 +296,15 @@ impl Host {
         let of = |c: &Option<Connection>| c.is_some_and(|c| c.name == segment.connection);
         let place = self.connections.iter().position(of)?;
         let connection = self.connections[place].as_mut()?;
-        let before = std::mem::replace(&mut connection.came, now);
+        let before = std::mem::replace(&mut connection.last_arrival, now);
         connection.seen = now;
         let stamp = connection.echoed(segment.echo)?;
         let took = now.saturating_since(stamp.left);
-        let bounds_only = !stamp.asks && before <= stamp.left;
+        let bounds_only = !stamp.requires_answer && before <= stamp.left;
         let base = connection.base.or(self.base);
-        let clears = base.is_some_and(|base| took <= base.least() + (took / NONE).max(CLEAR));
-        let says = !bounds_only && stamp.again <= TICK;
-        (clears || says).then_some(Trip {
+        let clears = base.is_some_and(|base| took <= base.least() + (took / NO_DELAY).max(CLEAR));
+        let is_evidence = !bounds_only && stamp.again <= TICK;
+        (clears || is_evidence).then_some(Trip {
             place,
             took,
             again: stamp.again,
@@ -313,22 +313,22 @@ impl Host {
     }
 
     /// The delay derived from a round trip. `shown` is the delay that others show now: a new
-    /// connection's smallest round trip would include it. `apart`: this host or enough others
-    /// distinguish the directions.
+    /// connection's smallest round trip would include it. `by_direction`: this host or enough
+    /// others distinguish the directions.
     fn delay(
         &mut self,
         now: Instant,
         segment: &Stamped,
         trip: &Trip,
         shown: Duration,
-        apart: bool,
+        by_direction: bool,
     ) -> Option<Delay> {
         let connection = self.connections[trip.place].as_mut()?;
-        let none = trip.took / NONE;
+        let negligible = trip.took / NO_DELAY;
         if connection.base.is_none() {
             let (since, least) = connection.first.get_or_insert((now, trip.took));
             *least = trip.took.min(*least);
-            if !trip.clears && shown > none && now < *since + NEWCOMER_TIMEOUT {
+            if !trip.clears && shown > negligible && now < *since + NEWCOMER_TIMEOUT {
                 return None;
             }
             connection.base = Some(Base::new(now, *least));
@@ -340,13 +340,13 @@ impl Host {
         let host = self.base.get_or_insert(Base::new(now, trip.took));
         host.excess(now, trip.took);
         let source = self.name;
-        self.showed = Some(now);
-        if took > none {
+        self.showed_at = Some(now);
+        if took > negligible {
             (self.late, self.pause) = (Some(self.late.unwrap_or(now)), None);
         } else if now >= *self.pause.get_or_insert(now) + CALM {
             self.late = None;
         }
-        let delay = match connection.down(now, segment.value, took <= none) {
+        let delay = match connection.down(now, segment.value, took <= negligible) {
             Some(down) => Delay {
                 source,
                 up: excess.saturating_sub(down),
@@ -354,7 +354,7 @@ impl Host {
                 base_decrease,
                 by_direction: true,
             },
-            None if apart => return None,
+            None if by_direction => return None,
             None => Delay {
                 source,
                 up: excess,
@@ -364,17 +364,17 @@ impl Host {
             },
         };
         if delay.by_direction {
-            self.apart = Some(now);
+            self.distinguished_at = Some(now);
         }
         Some(delay)
     }
 
     fn distinguishes_directions(&self, now: Instant) -> bool {
-        self.apart.is_some_and(|at| now < at + FRESH)
+        self.distinguished_at.is_some_and(|at| now < at + MAX_AGE)
     }
 
     fn showed_since(&self, now: Instant, span: Duration) -> bool {
-        self.showed.is_some_and(|at| now < at + span)
+        self.showed_at.is_some_and(|at| now < at + span)
     }
 }
 
@@ -383,7 +383,7 @@ impl Host {
 pub struct Passive {
     hosts: Vec<Option<Host>>,
     /// The last reported delay and its time; the last one of another host.
-    told: Option<(Instant, Delay)>,
+    reported: Option<(Instant, Delay)>,
     other: Option<(Instant, Delay)>,
     /// The least delays since the last report.
     least: Option<Delay>,
@@ -393,7 +393,7 @@ impl Default for Passive {
     fn default() -> Self {
         Self {
             hosts: vec![None; SETS * WAYS],
-            told: None,
+            reported: None,
             other: None,
             least: None,
         }
@@ -424,7 +424,7 @@ impl Passive {
             let quiet = |at: &usize| {
                 let host = self.hosts[*at].as_ref();
                 host.map_or((false, None), |host| {
-                    (host.showed_since(now, SHOWN), Some(host.seen))
+                    (host.showed_since(now, DELAY_MEMORY), Some(host.seen))
                 })
             };
             let places = Self::places(segment.host);
@@ -444,8 +444,8 @@ impl Passive {
     /// a single host, unless this has lasted for [`NEWCOMER_TIMEOUT`]. Only this delay keeps new
     /// connections from being used.
     fn shown(&self, now: Instant) -> Duration {
-        let both = [self.told, self.other].into_iter().flatten();
-        let fresh = both.filter(|(at, _)| now < *at + FRESH);
+        let both = [self.reported, self.other].into_iter().flatten();
+        let fresh = both.filter(|(at, _)| now < *at + MAX_AGE);
         let delays = fresh.clone().map(|(_, delay)| delay.up + delay.down);
         let is_lone_and_lasts = fresh.clone().count() == 1
             && fresh
@@ -459,14 +459,14 @@ impl Passive {
 
     /// Whether enough hosts distinguish the directions that delays of other hosts, which do not,
     /// can be ignored.
-    fn apart(&self, now: Instant) -> bool {
+    fn directions_are_known(&self, now: Instant) -> bool {
         let hosts = self.hosts.iter().flatten();
-        let heard = hosts.filter(|host| host.showed_since(now, FRESH));
-        let apart = heard
+        let heard = hosts.filter(|host| host.showed_since(now, MAX_AGE));
+        let known = heard
             .clone()
             .filter(|host| host.distinguishes_directions(now))
             .count();
-        apart >= MIN_SHOWING && apart * SHARE >= heard.count()
+        known >= MIN_HOSTS && known * HOSTS_SHARE >= heard.count()
     }
 
     /// A segment has arrived from the line. Returns the delay if a report is due.
@@ -475,14 +475,15 @@ impl Passive {
         let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
         let shown = self.shown(now);
         // The other hosts are searched only if this one does not suffice.
-        let apart = self.hosts[place].as_ref()?.distinguishes_directions(now) || self.apart(now);
+        let by_direction = self.hosts[place].as_ref()?.distinguishes_directions(now)
+            || self.directions_are_known(now);
         let host = self.hosts[place].as_mut()?;
-        let delay = host.delay(now, segment, &trip, shown, apart)?;
-        self.tell(now, delay)
+        let delay = host.delay(now, segment, &trip, shown, by_direction)?;
+        self.report(now, delay)
     }
 
     /// Records a delay. Returns the least delay of the last [`WINDOW`] if a report is due.
-    fn tell(&mut self, now: Instant, delay: Delay) -> Option<Delay> {
+    fn report(&mut self, now: Instant, delay: Delay) -> Option<Delay> {
         let least = self.least.map_or(delay, |least| {
             let sum = |delay: &Delay| delay.up + delay.down;
             let less = if sum(&delay) <= sum(&least) {
@@ -497,16 +498,16 @@ impl Passive {
             }
         });
         self.least = Some(least);
-        if self.told.is_some_and(|(at, _)| now < at + WINDOW) {
+        if self.reported.is_some_and(|(at, _)| now < at + WINDOW) {
             return None;
         }
         if self
             .told
-            .is_some_and(|(_, told)| told.source != least.source)
+            .is_some_and(|(_, last)| last.source != least.source)
         {
-            self.other = self.told;
+            self.other = self.reported;
         }
-        self.told = Some((now, least));
+        self.reported = Some((now, least));
         self.least.take()
     }
 }

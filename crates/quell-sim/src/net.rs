@@ -227,7 +227,7 @@ impl Net {
         let (up, Some(stamps)) = (self.up_port(), &mut self.stamps) else {
             return;
         };
-        let (value, echo, asks) = match p.kind() {
+        let (value, echo, requires_answer) = match p.kind() {
             Kind::Udp => return,
             Kind::Data | Kind::Syn => (p.tsval, p.tsecr(), true),
             Kind::Ack => {
@@ -241,7 +241,7 @@ impl Net {
             connection,
             value,
             echo,
-            asks,
+            requires_answer,
         };
         if port == up {
             stamps.left(now, p.enqueued(), &segment);

@@ -61,13 +61,13 @@ fn first(passive: &Passive) -> &Connection {
     host.connections.iter().flatten().next().unwrap()
 }
 
-fn stamped(value: u32, echo: u32, asks: bool) -> Stamped {
+fn stamped(value: u32, echo: u32, requires_answer: bool) -> Stamped {
     Stamped {
         host: 3,
         connection: 7,
         value,
         echo,
-        asks,
+        requires_answer,
     }
 }
 
@@ -230,7 +230,7 @@ fn unanswered_segments_do_not_replace_answered_connections() {
             passive.left(at, at, &own);
             let ack = Stamped {
                 echo: round,
-                asks: false,
+                requires_answer: false,
                 ..own
             };
             answered += usize::from(passive.came(at + MS / 2, &ack).is_some());
@@ -496,9 +496,9 @@ proptest! {
         segments in proptest::collection::vec((any::<bool>(), 0..2000_u64, any::<u32>(), any::<u32>(), any::<bool>(), 0..SEC.as_nanos()), 0..600)
     ) {
         let (mut passive, mut now) = (Passive::default(), Instant::ZERO);
-        for (left, connection, value, echo, asks, later) in segments {
+        for (left, connection, value, echo, requires_answer, later) in segments {
             now += Duration::from_nanos(later);
-            let segment = Stamped { host: connection % 300, connection, value: value % 64, echo: echo % 64, asks };
+            let segment = Stamped { host: connection % 300, connection, value: value % 64, echo: echo % 64, requires_answer };
             let segment = if value % 3 == 0 { Stamped { value, echo, ..segment } } else { segment };
             match left {
                 true => passive.left(now, now, &segment),

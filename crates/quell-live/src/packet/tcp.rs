@@ -60,7 +60,7 @@ pub struct Stamps {
     /// TSecr, the echoed clock of the receiver; 0 without ACK.
     pub echo: u32,
     /// Whether it demands an answer, since it carries data, SYN or FIN.
-    pub asks: bool,
+    pub requires_answer: bool,
     /// Whether it accepts a connection: SYN and ACK.
     pub accepts: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
         } else {
             word(option, 4)?
         },
-        asks: flags & (SYN | FIN) != 0 || segment.len() > header || !whole,
+        requires_answer: flags & (SYN | FIN) != 0 || segment.len() > header || !whole,
         accepts: flags & (SYN | ACK) == SYN | ACK,
     })
 }
@@ -156,10 +156,10 @@ mod tests {
     fn timestamps_are_those_of_segments_that_may_be_matched() {
         let of = |flags, options: &[u8], data| stamps(&segment(flags, options, data), true);
         let ack = of(ACK, &STAMPS, 0).expect("an ACK");
-        assert_eq!((ack.value, ack.echo, ack.asks), (3, 4, false));
-        assert!(of(ACK, &STAMPS, 9).is_some_and(|data| data.asks));
-        assert!(of(SYN, &STAMPS, 0).is_some_and(|syn| syn.asks && syn.echo == 0));
-        assert!(stamps(&segment(ACK, &STAMPS, 0), false).is_some_and(|cut| cut.asks));
+        assert_eq!((ack.value, ack.echo, ack.requires_answer), (3, 4, false));
+        assert!(of(ACK, &STAMPS, 9).is_some_and(|data| data.requires_answer));
+        assert!(of(SYN, &STAMPS, 0).is_some_and(|syn| syn.requires_answer && syn.echo == 0));
+        assert!(stamps(&segment(ACK, &STAMPS, 0), false).is_some_and(|cut| cut.requires_answer));
         assert_eq!(of(ACK | RST, &STAMPS, 0), None);
         assert_eq!(of(ACK, &[NOP; 12], 0), None);
         for wrong in [[8, 0], [8, 1], [8, 9], [8, 200]] {

@@ -42,7 +42,7 @@ impl Passing {
             connection: class.tuple.connection(back, self.key),
             value: stamps.value,
             echo: stamps.echo,
-            asks: stamps.asks,
+            requires_answer: stamps.requires_answer,
         })
     }
 
