@@ -57,7 +57,7 @@ def test_a_links_target_is_replaced_not_the_link(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_invalid_utf8_is_told_with_its_line(tmp_path: Path) -> None:
+def test_invalid_utf8_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_bytes(b'name = "x"\n[link]\nrate = "15mbit" # \xff\n')
     with pytest.raises(InputError, match=r"a\.toml:3: not UTF-8 text; save the file as UTF-8"):
@@ -73,7 +73,7 @@ def test_invalid_utf8_is_told_with_its_line(tmp_path: Path) -> None:
         ("x" * 300, "File name too long"),
     ],
 )
-def test_a_target_that_takes_no_file_is_refused_before(path: str, why: str) -> None:
+def test_a_target_that_cannot_be_a_file_is_refused_before_the_run(path: str, why: str) -> None:
     with pytest.raises(InputError, match=f"^--json {path}: .*{why}"):
         files.check_target("--json", Path(path))
 
@@ -88,7 +88,7 @@ def test_a_good_target_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="only Linux has files without a name")
-def test_a_look_at_a_target_makes_no_file_that_a_kill_could_leave(
+def test_a_check_of_a_target_makes_no_file_that_a_kill_could_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def named(*_: object, **__: object) -> None:

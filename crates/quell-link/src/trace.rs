@@ -6,9 +6,8 @@ pub mod generated;
 
 use std::path::Path;
 
-use quell_qdisc::time::{Duration, Instant, MS, SEC};
-
 use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 use crate::error::Error;
 
