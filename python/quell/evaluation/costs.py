@@ -25,9 +25,9 @@ SECTIONS_11_12 = (
     Entry(
         "11.2", "cost, ns a packet", RECOMMENDED,
         "CPU time of a simulated packet, from its source to its receiver, in a run of 70,000 packets that are the same "
-        "for every queue (four Poisson flows, 90 % of 1 Gbit/s). The least over the seeds counts: others that use the "
-        "machine only add. What exceeds tail drop is the queue's. Memory, state and arithmetic are described with each "
-        "queue's source.",
+        "for every queue (four Poisson flows, 90 % of 1 Gbit/s). The least over the seeds counts, because other "
+        "programs only add to it. The excess over tail drop is the queue's cost. Memory, state and arithmetic are "
+        "described with each queue's source.",
         (Run("", _same_packets),), (), _cost, shown="cost_ns", least=True,
     ),
     Entry(
