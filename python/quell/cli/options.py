@@ -132,3 +132,7 @@ Series = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint beside --out.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option("--tensorboard", metavar="DIR", help="Also write the learning curve for TensorBoard.")
+]

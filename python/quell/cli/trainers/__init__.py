@@ -1,0 +1,1 @@
+"""The commands of `quell train`, one file each."""
