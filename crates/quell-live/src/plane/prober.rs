@@ -2,7 +2,7 @@
 //! `quell live` that sends them.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -57,11 +57,13 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(all)
 }
 
-/// The reflectors, and the sockets to them, one for each address family.
+/// The reflectors, and a socket to each: one that sends more than is read fills no other's buffer.
 #[derive(Debug)]
 pub struct Reflectors {
     prober: Prober<fn() -> Option<u32>>,
-    sockets: [Option<UdpSocket>; 2],
+    sockets: Vec<(IpAddr, UdpSocket)>,
+    /// Readable while a socket is.
+    readable: OwnedFd,
     began: time::Instant,
     woken: time::Instant,
     /// Whether no answer has been read yet.
@@ -85,19 +87,22 @@ impl Reflectors {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
         let prober = Prober::new(addresses, sys::random as fn() -> _, day_ms);
-        let socket = |six: bool| {
-            let any = |address: &IpAddr| address.is_ipv6() == six;
-            if !addresses.iter().any(any) {
-                return Ok(None);
-            }
-            let socket = sys::icmp(six, prober.number(), device, htb.unwrap_or(0))?;
+        let socket = |&address: &IpAddr| {
+            let socket = sys::icmp(address, prober.number(), device, htb.unwrap_or(0))?;
             host::mark(socket.as_fd(), firewall::MARK)?;
-            Ok(Some(UdpSocket::from(socket)))
+            Ok((address, UdpSocket::from(socket)))
         };
-        let sockets = [socket(false).map_err(no)?, socket(true).map_err(no)?];
+        let sockets: Vec<_> = addresses
+            .iter()
+            .map(socket)
+            .collect::<Result<_, _>>()
+            .map_err(no)?;
+        let readable =
+            sys::together(sockets.iter().map(|(_, socket)| socket.as_fd())).map_err(no)?;
         let mut all = Self {
             prober,
             sockets,
+            readable,
             began: sys::monotonic(),
             woken: time::Instant::ZERO,
             fresh: true,
@@ -127,21 +132,17 @@ impl Reflectors {
     fn ask(&mut self, now: time::Instant) -> std::io::Result<()> {
         let mut request = [0; LENGTH];
         if let Some((to, length)) = self.prober.ask(now, &mut request)
-            && let Some(socket) = &self.sockets[usize::from(to.is_ipv6())]
+            && let Some((_, socket)) = self.sockets.iter().find(|(address, _)| *address == to)
         {
             socket.send_to(&request[..length], SocketAddr::new(to, 0))?;
         }
         Ok(())
     }
 
-    /// Descriptors that are readable when answers arrive.
-    pub fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+    /// A descriptor that is readable when answers arrive.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         // During a flood nothing is read until the pause is over.
-        if self.woken > sys::monotonic() {
-            return [None; 2];
-        }
-        let [four, six] = &self.sockets;
-        [four, six].map(|socket| socket.as_ref().map(|socket| socket.as_fd()))
+        (self.woken <= sys::monotonic()).then(|| self.readable.as_fd())
     }
 
     /// Time at which [`Self::turn`] must be called next, on the monotonic clock.
@@ -165,14 +166,14 @@ impl Reflectors {
         // their delays include that wait.
         let stale = std::mem::take(&mut self.fresh);
         let mut packet = [0; 256];
-        for socket in self.sockets.iter().flatten() {
+        for (address, socket) in &self.sockets {
             for reads in 0.. {
                 if reads == READS {
                     self.woken = sys::monotonic()
                         + time::Duration::from_nanos(num::low_u64(PAUSE.as_nanos()));
                     break;
                 }
-                let Ok((length, from)) = socket.recv_from(&mut packet) else {
+                let Ok(length) = socket.recv(&mut packet) else {
                     break;
                 };
                 if stale {
@@ -180,15 +181,13 @@ impl Reflectors {
                 }
                 let packet = &packet[..length];
                 // A raw IPv4 socket delivers the IP header, a raw IPv6 socket does not.
-                let header = match from {
-                    SocketAddr::V4(_) => {
-                        packet.first().map_or(0, |byte| 4 * usize::from(byte & 15))
-                    }
-                    SocketAddr::V6(_) => 0,
+                let header = match address {
+                    IpAddr::V4(_) => packet.first().map_or(0, |byte| 4 * usize::from(byte & 15)),
+                    IpAddr::V6(_) => 0,
                 };
                 let now = self.now();
                 let icmp = packet.get(header..).unwrap_or_default();
-                if let Some(answer) = self.prober.take(now, from.ip(), icmp) {
+                if let Some(answer) = self.prober.take(now, *address, icmp) {
                     each(answer);
                 }
             }
@@ -319,7 +318,7 @@ impl ProbeThread {
                     *known.0.lock().unwrap_or_else(PoisonError::into_inner) = reflectors.seen();
                 }
                 let wait = Duration::from_nanos(reflectors.due().saturating_since(now).as_nanos());
-                sys::which_readable(reflectors.fds(), wait.min(NAP));
+                sys::which_readable([reflectors.fd()], wait.min(NAP));
             }
         };
         let thread = host::thread("quell-reflectors");

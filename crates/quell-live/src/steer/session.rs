@@ -214,7 +214,7 @@ impl Session {
             .duration
             .map(|duration| begin.saturating_add(duration));
         let (mut next, mut upkeep) = (begin, begin + LOOK);
-        let mut ready = [false; 5];
+        let mut ready = [false; 4];
         let mut answers = Vec::new();
         loop {
             let now = sys::monotonic();
@@ -277,15 +277,13 @@ impl Session {
             let reflectors = self.reflectors.as_ref();
             let until = reflectors.map_or(until, |reflectors| until.min(reflectors.due()));
             let wait = until.saturating_since(now).min(TURN);
-            let [four, six] = reflectors.map_or([None; 2], Reflectors::fds);
             let fds = [
                 Some(self.signals.as_fd()),
                 self.actuator
                     .as_ref()
                     .map(|actuator| actuator.notices.as_fd()),
                 self.plan.source.fd(),
-                four,
-                six,
+                reflectors.and_then(Reflectors::fd),
             ];
             ready = sys::which_readable(fds, std::time::Duration::from_nanos(wait.as_nanos()));
         }

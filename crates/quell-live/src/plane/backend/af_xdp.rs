@@ -354,21 +354,8 @@ fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
     if let [port] = ports {
         return Ok(port.fd.clone());
     }
-    // SAFETY: no pointers; then an event that outlives each call.
-    unsafe {
-        let all = owned(libc::epoll_create1(libc::EPOLL_CLOEXEC).into())?;
-        for port in ports {
-            let mut event = libc::epoll_event {
-                events: libc::EPOLLIN as u32,
-                u64: 0,
-            };
-            let (all, fd) = (all.as_raw_fd(), port.fd.as_raw_fd());
-            if libc::epoll_ctl(all, libc::EPOLL_CTL_ADD, fd, &mut event) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(Arc::new(all))
-    }
+    let fds = ports.iter().map(|port| port.fd.as_fd());
+    Ok(Arc::new(sys::together(fds)?))
 }
 
 /// An interface, the sockets at its receive queues, and the heartbeats of their loops.

@@ -25,7 +25,7 @@ pub use files::{
 };
 pub use interfaces::{copy_name, interfaces, ioctl, ioctl_number, pointer, socket};
 pub use netlink::{leave_out, netfilter, netlink, netlink_port, notifications, routes, rtnetlink};
-pub use poll::{any_readable, any_ready, readable, which_readable};
+pub use poll::{any_readable, any_ready, readable, together, which_readable};
 pub use process::{
     be_punctual, end_with_parent, identity, kill, monotonic, pin, processors, random, reap,
     take_terminal_back,

@@ -1,7 +1,10 @@
 //! Waiting until descriptors are ready.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+use super::{check, owned};
 
 /// Waits until `fd` can be read or `timeout` is over; true if it can be read.
 pub fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
@@ -26,6 +29,22 @@ pub fn which_readable<const N: usize>(
     });
     poll(&mut polls, timeout);
     polls.map(|polled| polled.revents != 0)
+}
+
+/// A descriptor that is readable while one of these is; they must stay open.
+pub fn together<'a>(fds: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let all = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    for fd in fds {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN.cast_unsigned(),
+            u64: 0,
+        };
+        let (group, fd) = (all.as_raw_fd(), fd.as_raw_fd());
+        // SAFETY: the event outlives the call.
+        check(unsafe { libc::epoll_ctl(group, libc::EPOLL_CTL_ADD, fd, &mut event) })?;
+    }
+    Ok(all)
 }
 
 /// Waits until one of them can be read (or written, if its flag is true) or `timeout` is over; true

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::slice;
 
@@ -71,14 +72,15 @@ pub(super) fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) 
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
-/// A nonblocking raw ICMP socket that only gets answers to echo and timestamp requests with this
-/// identifier. Its packets leave by `device`, if given, with this priority (SO_PRIORITY).
+/// A nonblocking raw ICMP socket that only gets this host's answers to echo and timestamp requests
+/// with this identifier. Its packets leave by `device`, if given, with this priority (SO_PRIORITY).
 pub fn icmp(
-    six: bool,
+    host: IpAddr,
     identifier: u16,
     device: Option<&str>,
     priority: u32,
 ) -> io::Result<OwnedFd> {
+    let six = host.is_ipv6();
     let (family, protocol) = match six {
         true => (libc::AF_INET6, libc::IPPROTO_ICMPV6),
         false => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -105,20 +107,35 @@ pub fn icmp(
         .flat_map(|word| word.to_ne_bytes())
         .collect();
     set_bytes(&fd, level, FILTER, &bytes)?;
-    // Answers to requests of other programs, of which a stranger may send many, would fill the
-    // buffer. An IPv4 raw socket delivers the IP header, too.
-    let header = match six {
-        true => libc::BPF_LDX | libc::BPF_IMM,
-        false => libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH,
+    // Other packets, of which a stranger may send many, would fill the buffer. An IPv4 raw socket
+    // delivers the IP header, too.
+    let (header, source, address) = match host {
+        IpAddr::V4(host) => (
+            libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH,
+            12,
+            host.octets().to_vec(),
+        ),
+        IpAddr::V6(host) => (
+            libc::BPF_LDX | libc::BPF_IMM,
+            libc::SKF_NET_OFF.cast_unsigned() + 8,
+            host.octets().to_vec(),
+        ),
     };
-    let own = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let mut program = [
-        filter_step(header, 0, 0, 0),
-        filter_step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, 4),
-        filter_step(own, 0, 1, identifier.into()),
-        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
-        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
-    ];
+    let load = |code, at| filter_step(libc::BPF_LD | code, 0, 0, at);
+    let mut tests = vec![(load(libc::BPF_H | libc::BPF_IND, 4), identifier.into())];
+    for (at, word) in (source..).step_by(4).zip(address.chunks_exact(4)) {
+        let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+        tests.push((load(libc::BPF_W | libc::BPF_ABS, at), word));
+    }
+    let mut program = vec![filter_step(header, 0, 0, 0)];
+    let count = num::count(tests.len());
+    for (left, (load, value)) in (0..count).rev().zip(tests) {
+        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let end = num::low_u8((2 * left + 1).into());
+        program.extend([load, filter_step(equal, 0, end, value)]);
+    }
+    let end = libc::BPF_RET | libc::BPF_K;
+    program.extend([filter_step(end, 0, 0, u32::MAX), filter_step(end, 0, 0, 0)]);
     attach_filter(fd.as_fd(), &mut program)?;
     let level = libc::SOL_SOCKET;
     set_bytes(&fd, level, libc::SO_PRIORITY, &priority.to_ne_bytes())?;
