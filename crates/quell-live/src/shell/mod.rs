@@ -538,6 +538,13 @@ fn failure(step: Step, errno: c_int) -> Error {
             "no more namespaces are allowed".to_owned(),
             "raise sysctl user.max_net_namespaces (and user.max_user_namespaces, user.max_pid_namespaces)",
         ),
+        (Step::None, libc::ETIMEDOUT) => (
+            format!(
+                "the network namespace was not set up within {} s",
+                SETUP_TIMEOUT.as_secs()
+            ),
+            "the machine is too busy: run it again when it is not",
+        ),
         (step, _) => (
             format!(
                 "cannot set up the network namespace ({}): {reason}",
@@ -590,4 +597,25 @@ fn environment(four: &str, six: Option<&String>) -> Result<Vec<CString>, Error> 
 fn c_string(text: OsString) -> Result<CString, Error> {
     CString::new(text.into_vec())
         .map_err(|_| Error::new("an argument of the command holds a NUL byte"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_why_a_namespace_was_not_set_up_has_a_remedy() {
+        for (step, errno, remedy) in [
+            (Step::Device, libc::ENOENT, "modprobe tun"),
+            (Step::Space, libc::ENOSPC, "max_net_namespaces"),
+            (
+                Step::None,
+                libc::ETIMEDOUT,
+                "within 20 s; the machine is too busy",
+            ),
+        ] {
+            let line = failure(step, errno).to_string();
+            assert!(line.contains(remedy), "{line}");
+        }
+    }
 }
