@@ -59,7 +59,7 @@ def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
         ("quell shell --scenario house", ["household"]),
         ("quell evaluate wifi-h", ["wifi-house"]),
         ("quell tune --for calls,b", ["calls,bulk"]),
-        ("quell tune --target op", ["openwrt"]),
+        ("quell tune --target op", ["openwrt", "opnsense"]),
         ("quell tune --framing pppoa-v", ["pppoa-vcmux"]),
         ("quell tune --queues cake,fq_c", ["cake,fq_codel"]),
         ("quell sweep --over link.ra", ["link.rate="]),

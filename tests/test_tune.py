@@ -41,7 +41,8 @@ def moved(kind: str, lacks: frozenset[str] = frozenset()) -> Setting:
     """Return a setting in which every option differs from its default."""
     values: dict[str, Any] = {}
     for option in space.options(kind):
-        values[option.name] = option.choices[-1] if option.choices else 88.5 if option.step else int(option.low) + 7
+        choices = [choice for choice in option.choices if choice not in lacks]
+        values[option.name] = choices[-1] if choices else 88.5 if option.step else int(option.low) + 7
         if option.name in lacks:
             values[option.name] = option.default
     return space.of(kind, values)

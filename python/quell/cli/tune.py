@@ -104,7 +104,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The interface to the modem. Default: eth0.",
+            help="The interface to the modem. Default: eth0, with opnsense WAN.",
             rich_help_panel=_WHAT,
             autocompletion=complete.interfaces,
         ),
@@ -216,7 +216,7 @@ def tune(
         rate, rtt = rate or measured.rate, rtt or measured.rtt
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
-    to_modem = targets.interface(dev or "eth0")
+    to_modem = chosen.interface(dev)
     today = now.read(now_)
 
     def tuned(on: line.Line, cluster: Executor) -> _Tuned | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from quell import _core
 
-_ETHERNET = 14
+ETHERNET = 14
 """Header bytes that the kernel already counts (stab, htb), and that packets have without a given framing."""
+_FULL = 1500
+"""Bytes of a full IP packet."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,23 @@ class Framing:
     @property
     def counted(self) -> int:
         """Bytes in addition to an IP packet: the overhead, or Ethernet's header if the framing is unknown."""
-        return self.overhead if self.given else _ETHERNET
+        return self.overhead if self.given else ETHERNET
 
     @property
     def beyond_ethernet(self) -> int:
         """Bytes in addition to those that the kernel counts."""
-        return self.overhead - _ETHERNET
+        return self.overhead - ETHERNET
+
+    def scaled(self, rate: int, counted: int) -> int:
+        """Return the rate of a shaper that adds `counted` bytes to an IP packet in place of the framing.
+
+        IP packets of 1500 bytes then take as long as with the framing at `rate`. ATM's cells are not supported.
+        """
+        size = max(_FULL + self.counted, self.mpu)
+        if self.cells == "ptm":
+            # One byte in 65 belongs to the coding.
+            size += math.ceil(size / 64)
+        return rate * (_FULL + counted) // size
 
     def stab(self) -> str:
         """Return the words of tc-stab(8) with a trailing space; empty if nothing has to be added."""

@@ -59,7 +59,8 @@ def ask() -> Answers:
         f"What matters (some of {', '.join(aims.WORDS)})?", aims.DEFAULT, lambda text: aims.Aims(text).text
     )
     system = _answer(f"What does the router run ({', '.join(targets.TARGETS)})?", "tc", target)
-    dev = _answer("Which of its interfaces leads to the modem?", "eth0", targets.interface)
+    chosen = targets.target(system)
+    dev = _answer("Which of its interfaces leads to the modem?", chosen.dev, chosen.interface)
     return Answers(rates, trip, _FRAMINGS[kind] or None, wanted, system, dev)
 
 

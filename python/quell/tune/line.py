@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import tomllib
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -49,6 +50,21 @@ class Shaped:
     def itself(self) -> bool:
         """Whether the queue is its own shaper."""
         return self.queue.split()[0] == "cake"
+
+    @property
+    def bits(self) -> int:
+        """The rate of what has one."""
+        assert self.rate is not None, "only what has a rate is printed"
+        return self.rate
+
+    def value(self, name: str, default: str) -> str:
+        """Return the value of an option in the queue words."""
+        found = re.search(rf" {name} (\S+)", self.queue)
+        return found[1] if found else default
+
+    def choice(self, words: Container[str], default: str) -> str:
+        """Return the queue word that is one of `words`."""
+        return next((word for word in self.queue.split()[1:] if word in words), default)
 
 
 NOTHING = Shaped("pfifo", None)

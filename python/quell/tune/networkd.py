@@ -28,6 +28,11 @@ _CODEL = {
 _SECTIONS = {"fq_codel": "FairQueueingControlledDelay", "codel": "ControlledDelay"}
 
 
+def counts(kind: str, framing: Framing) -> bool:
+    """Return whether the shaper counts packets like the line: its htb has no size tables."""
+    return kind == "cake" or framing.cells == "none"
+
+
 def files(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     """Return the lines of the files, with each file's name in a comment."""
     inner = f"ifb4{dev}"[:15]
@@ -57,7 +62,6 @@ def _side(line: Line, shaped: Shaped) -> list[str]:
     kind, *words = shaped.queue.split()
     if kind == "cake":
         return ["[CAKE]", "Parent=root", *_cake(line, words)]
-    assert shaped.rate is not None
     framing = Framing.of(line.framing)
     extra = framing.beyond_ethernet if framing.given else 0
     pairs = zip(words[::2], words[1::2], strict=True)
@@ -70,7 +74,7 @@ def _side(line: Line, shaped: Shaped) -> list[str]:
         "[HierarchyTokenBucketClass]",
         "Parent=root",
         "ClassId=1:10",
-        f"Rate={shaped.rate // 1000}K",
+        f"Rate={shaped.bits // 1000}K",
         *([f"OverheadBytes={extra}"] if extra > 0 else []),
         "",
         f"[{_SECTIONS[kind]}]",

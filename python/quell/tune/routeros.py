@@ -18,7 +18,7 @@ LACKS = frozenset({"ingress"})
 """Options that it does not support."""
 
 _NAME = "quell"
-_FILTERS = {"ack-filter": "filter", "ack-filter-aggressive": "aggressive"}
+_FILTERS = {"no-ack-filter": "none", "ack-filter": "filter", "ack-filter-aggressive": "aggressive"}
 _CODEL = {"target": "5ms", "interval": "100ms"}
 _DEFAULTS = {
     # As in Linux, where fq_codel marks and codel drops.
@@ -48,31 +48,29 @@ def commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     ]
 
 
-def counts(framing: Framing) -> bool:
-    """Return whether its HTB counts packets like the line; it has no size tables."""
-    return not framing.given or (framing.beyond_ethernet <= 0 and framing.cells == "none")
+def counts(kind: str, framing: Framing) -> bool:
+    """Return whether the shaper counts packets like the line: its HTB has no size tables."""
+    return kind == "cake" or not framing.given or (framing.beyond_ethernet <= 0 and framing.cells == "none")
 
 
 def _type(line: Line, shaped: Shaped) -> str:
     kind, *words = shaped.queue.split()
     if kind == "cake":
-        return f"kind=cake {_cake(line, shaped, words)}"
+        return f"kind=cake {_cake(line, shaped)}"
     name = kind.replace("_", "-")
     options = _DEFAULTS[kind] | dict(zip(words[::2], words[1::2], strict=True))
     return " ".join([f"kind={name}", *(f"{name}-{key}={value}" for key, value in options.items())])
 
 
-def _cake(line: Line, shaped: Shaped, words: list[str]) -> str:
+def _cake(line: Line, shaped: Shaped) -> str:
     framing = Framing.of(line.framing)
-    rest = [word for word in words if word not in line.framing.split()]
-    rtt = rest[rest.index("rtt") + 1] if "rtt" in rest else "100ms"
     options = {
         "bandwidth": _rate(shaped),
-        "rtt": rtt,
-        "diffserv": next((word for word in rest if word in TINS), "diffserv3"),
-        "flowmode": next((word for word in rest if word in ISOLATION), "triple-isolate"),
-        "nat": "yes" if "nat" in rest else "no",
-        "ack-filter": next((_FILTERS[word] for word in rest if word in _FILTERS), "none"),
+        "rtt": shaped.value("rtt", "100ms"),
+        "diffserv": shaped.choice(TINS, "diffserv3"),
+        "flowmode": shaped.choice(ISOLATION, "triple-isolate"),
+        "nat": "yes",
+        "ack-filter": _FILTERS[shaped.choice(_FILTERS, "no-ack-filter")],
         "wash": "no",
     }
     if framing.given:
@@ -81,5 +79,4 @@ def _cake(line: Line, shaped: Shaped, words: list[str]) -> str:
 
 
 def _rate(shaped: Shaped) -> str:
-    assert shaped.rate is not None, "only what has a rate is printed"
-    return f"{shaped.rate // 1000}k"
+    return f"{shaped.bits // 1000}k"

@@ -135,7 +135,7 @@ class Plan:
     seed: int
     """Seed of the proposals."""
     lacks: frozenset[str] = frozenset()
-    """Options that stay at their defaults."""
+    """Options that stay at their defaults, and choices of options that are left out."""
 
     def propose(self, kind: str, parents: Sequence[Setting], rng: Random) -> Setting:
         """Draw a setting from the whole space, or cross two good ones and change some options."""
@@ -151,7 +151,7 @@ class Plan:
                 value = option.anywhere(rng)
             elif rng.random() < _STEPS:
                 value = option.near(value, rng)
-            values[option.name] = value
+            values[option.name] = option.default if value in self.lacks else value
         return space.of(kind, values)
 
 

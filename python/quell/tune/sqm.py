@@ -30,13 +30,13 @@ def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     return [
         f"uci -q delete {path}",
         f"uci set {path}=queue",
-        *(f"uci set {path}.{key}={_quoted(value)}" for key, value in options.items() if value),
+        *(f"uci set {path}.{key}={quoted(value)}" for key, value in options.items() if value),
         "uci commit sqm",
         "/etc/init.d/sqm restart",
     ]
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Quote a value for a shell, always, as `uci show` does."""
     return "'" + text.replace("'", "'\\''") + "'"
 
@@ -73,10 +73,10 @@ def _values(line: Line, down: Shaped, up: Shaped) -> dict[str, tuple[str, str]]:
         return values | {"linklayer": ("none", "LINKLAYER")}
     # Without these the scripts choose a target by the rate, and a limit of 1001 packets.
     values |= {
-        "itarget": (_value(down, "target", "5ms"), "ITARGET"),
-        "etarget": (_value(up, "target", "5ms"), "ETARGET"),
-        "ilimit": (_value(down, "limit", "10240"), "ILIMIT"),
-        "elimit": (_value(up, "limit", "10240"), "ELIMIT"),
+        "itarget": (down.value("target", "5ms"), "ITARGET"),
+        "etarget": (up.value("target", "5ms"), "ETARGET"),
+        "ilimit": (down.value("limit", "10240"), "ILIMIT"),
+        "elimit": (up.value("limit", "10240"), "ELIMIT"),
     }
     if not framing.given:
         return values | {"linklayer": ("none", "LINKLAYER")}
@@ -91,8 +91,3 @@ def _values(line: Line, down: Shaped, up: Shaped) -> dict[str, tuple[str, str]]:
 def _options(side: Shaped) -> str:
     """Return the queue words without those of other options."""
     return re.sub(r" (bandwidth|target|limit) \S+", "", side.queue).partition(" ")[2]
-
-
-def _value(side: Shaped, word: str, default: str) -> str:
-    found = re.search(rf" {word} (\S+)", side.queue)
-    return found[1] if found else default

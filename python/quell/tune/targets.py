@@ -13,9 +13,17 @@ from quell.common.names import known
 from quell.inputs import tc
 from quell.inputs.framing import Framing
 from quell.linux.programs import Command
-from quell.tune import networkd, routeros, sqm
+from quell.tune import networkd, opnsense, qosmate, routeros, sqm, vyos
 from quell.tune.line import Line, Shaped
 from quell.tune.space import rate_text
+
+_ASSUMED = "{dev} is assumed to be the interface to the modem; --dev names another."
+_ASSUMED_ON_OPENWRT = f"{_ASSUMED} `ifstatus wan` on the router shows its name at l3_device."
+
+
+def _counts_with_size_tables(kind: str, framing: Framing) -> bool:
+    """Linux's size tables have no cells of PTM."""
+    return kind == "cake" or framing.cells != "ptm"
 
 
 @dataclass(frozen=True)
@@ -28,17 +36,34 @@ class Target:
     lines: Callable[[str, Line, Shaped, Shaped], list[str]]
     """Returns the lines to paste for an interface, a line and both directions."""
     use: str
-    """Where to paste the lines; `{dev}`, `{ifb}` and `{name}`, the interface's name in UCI, are filled in."""
+    """Where to paste the lines.
+
+    `{dev}`, `{ifb}`, `{name}`, the interface's name in UCI, and `{path}`, that in VyOS, are filled in.
+    """
     undo: str
     """The line that removes the setting, with the same placeholders."""
-    assumed: str = "{dev} is assumed to be the interface to the modem; --dev names another."
+    assumed: str = _ASSUMED
     """What to know without `--dev`, with the same placeholders."""
     lacks: frozenset[str] = frozenset()
-    """Options of `space` that it does not support."""
+    """Options of `space`, and choices of them, that it does not support."""
+    counts: Callable[[str, Framing], bool] = _counts_with_size_tables
+    """Returns whether the shaper of a discipline counts packets like a line with this framing."""
+    dev: str = "eth0"
+    """The interface that is assumed."""
+    names: str | None = None
+    """Pattern of its interfaces' names; None: any."""
+
+    def interface(self, dev: str | None) -> str:
+        """Check the name of the interface to the modem; None: the assumed one. Raises InputError."""
+        name = interface(dev or self.dev)
+        if self.names is not None and not re.fullmatch(self.names, name):
+            like = "whose names are like eth0, pppoe0, eth0.7"
+            raise InputError(f"--dev {name}: is not an interface of this --target, {like}")
+        return name
 
     def filled(self, text: str, dev: str) -> list[str]:
         """Return `use`, `undo` or `assumed` for an interface, line by line."""
-        return text.format(dev=dev, ifb=ifb(dev), name=sqm.section(dev)).splitlines()
+        return text.format(dev=dev, ifb=ifb(dev), name=sqm.section(dev), path=vyos.path(dev)).splitlines()
 
 
 def interface(name: str, option: str = "--dev") -> str:
@@ -94,7 +119,7 @@ def root_commands(dev: str, shaped: Shaped, line: Line) -> list[Command]:
     delete = Command.of("tc qdisc del dev {dev} root", dev=dev, may_fail=True)
     if shaped.itself:
         return [delete, Command.of("tc qdisc add dev {dev} root", *queue, dev=dev)]
-    rate = rate_text(_bits(shaped))
+    rate = rate_text(shaped.bits)
     size = Framing.of(line.framing).stab()
     return [
         delete,
@@ -102,11 +127,6 @@ def root_commands(dev: str, shaped: Shaped, line: Line) -> list[Command]:
         Command.of("tc class add dev {dev} parent 1: classid 1:10 htb rate {rate} ceil {rate}", dev=dev, rate=rate),
         Command.of("tc qdisc add dev {dev} parent 1:10 handle 110:", *queue, dev=dev),
     ]
-
-
-def _bits(shaped: Shaped) -> int:
-    assert shaped.rate is not None, "only what has a rate is printed"
-    return shaped.rate
 
 
 def _read_back(lines: Sequence[str], down: Shaped, up: Shaped) -> None:
@@ -128,9 +148,9 @@ def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
 
     keys = {
         "dev": dev,
-        "rate": rate_text(_bits(up)),
+        "rate": rate_text(up.bits),
         "aqm": words(up),
-        "ingress": rate_text(_bits(down)),
+        "ingress": rate_text(down.bits),
         "ingress_aqm": words(down),
         "overhead": framing.counted,
     }
@@ -154,8 +174,7 @@ TARGETS = {
         "If `uci show sqm` lists another enabled section for {dev}, disable it: sqm uses the first one.\n"
         "LuCI shows the settings at Network, SQM QoS.",
         undo="uci delete sqm.{name} && uci commit sqm && /etc/init.d/sqm restart",
-        assumed="{dev} is assumed to be the interface to the modem; --dev names another. `ifstatus wan` on the router "
-        "shows its name at l3_device.",
+        assumed=_ASSUMED_ON_OPENWRT,
     ),
     "sqm": Target(
         "/etc/sqm/DEV.iface.conf of sqm-scripts", sqm.KINDS, sqm.plain,
@@ -168,6 +187,7 @@ TARGETS = {
         undo="rm /etc/systemd/network/{dev}.network.d/queue.conf /etc/systemd/network/{ifb}.net*; networkctl reload; "
         + _UNDO_TC,
         lacks=networkd.LACKS,
+        counts=networkd.counts,
     ),
     "routeros": Target(
         "commands of RouterOS 7", routeros.KINDS, routeros.commands,
@@ -175,12 +195,47 @@ TARGETS = {
         undo="/queue/simple remove [find name=quell]; /queue/type remove [find name~\"^quell-\"]; "
         "/ip/firewall/filter enable [find action=fasttrack-connection]",
         lacks=routeros.LACKS,
+        counts=routeros.counts,
+    ),
+    "vyos": Target(
+        "configuration commands of VyOS", vyos.KINDS, vyos.commands,
+        use="Type `configure`, paste them, and after a test `save`. They replace other policies of {dev} and ifb0.\n"
+        "VyOS says that there is nothing to delete where nothing was. Versions before November 2024 refuse\n"
+        "flow-isolation-nat: type `flow-isolation nat` in its place.\n"
+        "The rates allow for the line's overhead, which VyOS does not count.",
+        undo="delete interfaces {path} redirect; delete interfaces input ifb0; delete qos interface {dev}; "
+        "delete qos interface ifb0; delete qos policy cake quell-down; delete qos policy cake quell-up; "
+        "delete qos policy shaper quell-down; delete qos policy shaper quell-up; commit",
+        lacks=vyos.LACKS,
+        counts=lambda _, framing: framing.cells != "atm",
+        names=vyos.NAMES,
+    ),
+    "opnsense": Target(
+        "entries of OPNsense's shaper", opnsense.KINDS, opnsense.steps,
+        use="Enter them in the web interface, with `advanced mode` on. Fields that are not listed keep the values of\n"
+        "a new entry. Other rules of {dev} with a lower sequence number come first: disable them.\n"
+        "The rates allow for the line's overhead, which OPNsense does not count.",
+        undo="Firewall > Shaper > Rules, then Queues, then Pipes: delete the entries whose descriptions begin with "
+        "quell-, then Apply",
+        counts=lambda _, framing: framing.cells != "atm",
+        dev="WAN",
+    ),
+    "qosmate": Target(
+        "commands of uci for QoSmate on OpenWrt", qosmate.KINDS, qosmate.commands,
+        use="Paste the lines into a root shell of a router that has QoSmate, and on which SQM is disabled.\n"
+        "Rules of QoSmate stay: they decide which tin of cake a packet enters.",
+        undo=f"mv {qosmate.BACKUP} /etc/config/qosmate && if [ \"$(uci -q get qosmate.global.enabled)\" = 1 ]; "
+        "then /etc/init.d/qosmate restart; else /etc/init.d/qosmate stop; fi",
+        assumed=_ASSUMED_ON_OPENWRT,
+        lacks=qosmate.LACKS,
+        counts=lambda *_: True,
     ),
     "live": Target(
         "a configuration of quell live",
         ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo", "cobalt", "hush"), _live,
         use="Write this into live.toml, then: sudo quell live --config live.toml",
         undo="Ctrl-C ends it and puts back what was there.",
+        counts=lambda _, framing: framing.cells == "none",
     ),
 }  # fmt: skip
 
@@ -198,21 +253,18 @@ def kinds(name: str, queues: str | None, line: Line) -> list[str]:
 
     Raises InputError.
     """
-    can = list(target(name).kinds)
-    cells = Framing.of(line.framing).cells
-    if name == "live" and cells != "none":
-        raise InputError(f"--target live: quell live cannot count {cells.upper()}'s cells ({line.framing}); write tc")
-    if cells == "ptm" or (cells == "atm" and name == "networkd"):
-        # Size tables do not support PTM, and networkd has none.
-        can = ["cake"]
-    if name == "routeros" and not routeros.counts(Framing.of(line.framing)):
-        can = ["cake"]
+    chosen = target(name)
+    framing = Framing.of(line.framing)
+    can = [kind for kind in chosen.kinds if chosen.counts(kind, framing)]
+    if not can:
+        cells = framing.cells.upper()
+        raise InputError(f"--target {name} cannot count {cells}'s cells ({line.framing}); write --target tc")
     if queues is None:
         return can
     asked = [kind.strip() for kind in queues.split(",")]
     for kind in asked:
         known("queue of quell tune", kind, KINDS, "--queues")
         if kind not in can:
-            on = f" on a line with {line.framing}" if kind in target(name).kinds else ""
+            on = f" on a line with {line.framing}" if kind in chosen.kinds else ""
             raise InputError(f"--queues {kind}: --target {name} cannot be told that{on}; it has {', '.join(can)}")
     return list(dict.fromkeys(asked))
