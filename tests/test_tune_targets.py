@@ -30,24 +30,35 @@ def lines(target: str, dev: str, line: Line, setting: Setting) -> list[str]:
 
 
 @pytest.mark.parametrize("framing", FRAMINGS[1:])
-def test_full_packets_take_as_long_as_with_the_framing(quell: Quell, framing: str) -> None:
-    """One transfer through cake with the framing, and through cake with another rate and Ethernet's header."""
-    rate = Framing.of(framing).scaled(20_000_000, ETHERNET)
-    queues = (f"cake bandwidth 20mbit {framing}", f"cake bandwidth {rate}bit")
+def test_a_rate_without_the_framing_carries_what_that_with_it_carries(
+    quell: Quell, tmp_path: Path, framing: str
+) -> None:
+    """Two transfers each way: the acknowledgments of a faster upload take a part of the download's rate."""
+    rate = Framing.of(framing).scaled(20_000_000, ETHERNET, 100_000_000)
+    (tmp_path / "both.toml").write_text(
+        f'flow = [{{ count = 2, rtt = "20ms" }}, {{ count = 2, rtt = "20ms", direction = "up" }}]\n'
+        f'link = {{ rate = "1gbit", framing = "{framing}", up = {{ rate = "100mbit", queue = "fq_codel" }} }}\n'
+    )
+    queues = (f"cake bandwidth 20mbit {framing}", f"cake bandwidth {rate}bit overhead 14")
     given = [word for queue in queues for word in ("--aqm", queue)]
-    done = quell(
-        "compare", "--rate", "100mbit", "--rtt", "20ms", "--flow", "cubic", "--duration", "6s", "--seeds", "1",
-        *given, "--json", "-",
-    )  # fmt: skip
+    done = quell("compare", "both.toml", "--duration", "10s", "--seeds", "1", *given, "--json", "-")
     assert done.returncode == 0, done.stderr
-    known, scaled = (record["flows"][0]["goodput_mbps"] for record in json.loads(done.stdout))
-    assert scaled == pytest.approx(known, rel=0.0005)
+    known, scaled = (
+        sum(flow["goodput_mbps"] for flow in record["flows"] if flow["direction"] == "down")
+        for record in json.loads(done.stdout)
+    )
+    assert scaled == pytest.approx(known, rel=0.01)
 
 
 def test_a_shaper_that_counts_more_than_the_line_gets_a_higher_rate() -> None:
-    assert Framing.of("overhead 0").scaled(15_000_000, ETHERNET) == 15_140_000
-    assert Framing.of("").scaled(15_140_000, ETHERNET) == 15_140_000
-    assert Framing.of("").scaled(15_140_000, 0) == 15_000_000
+    assert Framing.of("overhead 0").scaled(15_000_000, ETHERNET, 0) == 15_140_000
+    assert Framing.of("").scaled(15_140_000, ETHERNET, 10**9) == 15_140_000
+    assert Framing.of("").scaled(15_140_000, 0, 0) == 15_000_000
+
+
+def test_a_rate_is_one_of_acknowledgments_alone_where_they_take_all_of_it() -> None:
+    # 52 of 66 bytes.
+    assert Framing.of("").scaled(660_000, 0, 10**9) == 520_000
 
 
 @pytest.mark.parametrize("target", ["vyos", "opnsense"])
@@ -136,12 +147,12 @@ def test_vyos_recorded() -> None:
         "delete qos policy cake quell-up",
         "delete qos policy shaper quell-down",
         "delete qos policy shaper quell-up",
-        # 88.5 % of the line's rate, and 1514 of 1518 bytes of a full packet.
-        "set qos policy cake quell-down bandwidth 44133kbit",
+        # 88.5 % of the line's rate; of 1518 bytes and 70 bytes, 1514 and 66 are counted.
+        "set qos policy cake quell-down bandwidth 44122kbit",
         "set qos policy cake quell-down flow-isolation dual-dst-host",
         "set qos policy cake quell-down rtt 12",
         "set qos policy cake quell-down flow-isolation-nat",
-        "set qos policy cake quell-up bandwidth 8826kbit",
+        "set qos policy cake quell-up bandwidth 8771kbit",
         "set qos policy cake quell-up flow-isolation dual-src-host",
         "set qos policy cake quell-up rtt 12",
         "set qos policy cake quell-up flow-isolation-nat",
@@ -153,9 +164,9 @@ def test_vyos_recorded() -> None:
     ]
     upload = [text for text in lines("vyos", "pppoe0", line, moved("fq_codel")) if "shaper quell-up " in text]
     assert upload == [
-        # No header is counted on pppoe0: 1500 of 1518 bytes.
-        "set qos policy shaper quell-up bandwidth 8745kbit",
-        "set qos policy shaper quell-up default bandwidth 8745kbit",
+        # No header is counted on pppoe0: of 1518 bytes and 70 bytes, 1500 and 52.
+        "set qos policy shaper quell-up bandwidth 8494kbit",
+        "set qos policy shaper quell-up default bandwidth 8494kbit",
         "set qos policy shaper quell-up default burst 1600",
         "set qos policy shaper quell-up default queue-type fq-codel",
         "set qos policy shaper quell-up default flows 1024",
@@ -229,8 +240,8 @@ def test_opnsense_recorded() -> None:
     assert steps[:12] == [
         "Firewall > Shaper > Rules, Queues, Pipes: delete older entries whose descriptions begin with quell-",
         "Firewall > Shaper > Pipes: add",
-        # 88.5 % of the line's rate, and 1500 of 1514 bytes of a full packet.
-        "    Bandwidth: 43840",
+        # 88.5 % of the line's rate; of 1514 bytes and 66 bytes, 1500 and 52 are counted.
+        "    Bandwidth: 43801",
         "    Bandwidth Metric: kbit/s",
         "    Scheduler type: FlowQueue-CoDel",
         "    (FQ-)CoDel target: 8",

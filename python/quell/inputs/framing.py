@@ -9,8 +9,8 @@ from quell import _core
 
 ETHERNET = 14
 """Header bytes that the kernel already counts (stab, htb), and that packets have without a given framing."""
-_FULL = 1500
-"""Bytes of a full IP packet."""
+_FULL, _ACK = 1500, 52
+"""Bytes of a full IP packet, and of an acknowledgment with timestamps."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,21 @@ class Framing:
         """Bytes in addition to those that the kernel counts."""
         return self.overhead - ETHERNET
 
-    def scaled(self, rate: int, counted: int) -> int:
+    def scaled(self, rate: int, counted: int, opposite: int) -> int:
         """Return the rate of a shaper that adds `counted` bytes to an IP packet in place of the framing.
 
-        IP packets of 1500 bytes then take as long as with the framing at `rate`. ATM's cells are not supported.
+        At that rate it sends as much as at `rate` with the framing, if what it sends is full packets, and the
+        acknowledgments of full packets that arrive at the rate `opposite`, one for two.
         """
-        size = max(_FULL + self.counted, self.mpu)
-        if self.cells == "ptm":
-            # One byte in 65 belongs to the coding.
-            size += math.ceil(size / 64)
-        return rate * (_FULL + counted) // size
+        full, ack = self._size(_FULL), self._size(_ACK)
+        acks = min(opposite / (2 * full), rate / ack)
+        return round((rate - acks * ack) * (_FULL + counted) / full + acks * (_ACK + counted))
+
+    def _size(self, packet: int) -> int:
+        """Return the bytes of an IP packet on the line, without ATM's cells."""
+        size = max(packet + self.counted, self.mpu)
+        # One byte in 65 belongs to PTM's coding.
+        return size + math.ceil(size / 64) if self.cells == "ptm" else size
 
     def stab(self) -> str:
         """Return the words of tc-stab(8) with a trailing space; empty if nothing has to be added."""

@@ -20,12 +20,12 @@ _DEFAULTS = {"target": "5ms", "interval": "100ms", "quantum": "1514", "limit": "
 
 def steps(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     """Return the values of fields, one per line, below the page to which they belong."""
-    sides = {"quell-download": ("in", down), "quell-upload": ("out", up)}
+    sides = {"quell-download": ("in", down, up), "quell-upload": ("out", up, down)}
     return [
         "Firewall > Shaper > Rules, Queues, Pipes: delete older entries whose descriptions begin with quell-",
-        *(text for name, (_, shaped) in sides.items() for text in _entry("Pipes", _pipe(name, line, shaped))),
+        *(text for name, (_, *both) in sides.items() for text in _entry("Pipes", _pipe(name, line, *both))),
         *(text for name in sides for text in _entry("Queues", {"Pipe": name, "Description": f"{name}-queue"})),
-        *(text for name, (way, _) in sides.items() for text in _entry("Rules", _rule(name, dev, way))),
+        *(text for name, (way, *_) in sides.items() for text in _entry("Rules", _rule(name, dev, way))),
         "Apply",
     ]
 
@@ -34,10 +34,10 @@ def _entry(page: str, fields: dict[str, str]) -> list[str]:
     return [f"Firewall > Shaper > {page}: add", *(f"    {label}: {value}" for label, value in fields.items())]
 
 
-def _pipe(name: str, line: Line, shaped: Shaped) -> dict[str, str]:
+def _pipe(name: str, line: Line, shaped: Shaped, opposite: Shaped) -> dict[str, str]:
     target, interval, quantum, limit = (shaped.value(key, value) for key, value in _DEFAULTS.items())
     return {
-        "Bandwidth": str(Framing.of(line.framing).scaled(shaped.bits, 0) // 1000),
+        "Bandwidth": str(Framing.of(line.framing).scaled(shaped.bits, 0, opposite.bits) // 1000),
         "Bandwidth Metric": "kbit/s",
         "Scheduler type": "FlowQueue-CoDel",
         "(FQ-)CoDel target": target.removesuffix("ms"),

@@ -202,7 +202,7 @@ TARGETS = {
         use="Type `configure`, paste them, and after a test `save`. They replace other policies of {dev} and ifb0.\n"
         "VyOS says that there is nothing to delete where nothing was. Versions before November 2024 refuse\n"
         "flow-isolation-nat: type `flow-isolation nat` in its place.\n"
-        "The rates allow for the line's overhead, which VyOS does not count.",
+        "The rates make up for the line's overhead, which VyOS does not count.",
         undo="delete interfaces {path} redirect; delete interfaces input ifb0; delete qos interface {dev}; "
         "delete qos interface ifb0; delete qos policy cake quell-down; delete qos policy cake quell-up; "
         "delete qos policy shaper quell-down; delete qos policy shaper quell-up; commit",
@@ -214,7 +214,7 @@ TARGETS = {
         "entries of OPNsense's shaper", opnsense.KINDS, opnsense.steps,
         use="Enter them in the web interface, with `advanced mode` on. Fields that are not listed keep the values of\n"
         "a new entry. Other rules of {dev} with a lower sequence number come first: disable them.\n"
-        "The rates allow for the line's overhead, which OPNsense does not count.",
+        "The rates make up for the line's overhead, which OPNsense does not count.",
         undo="Firewall > Shaper > Rules, then Queues, then Pipes: delete the entries whose descriptions begin with "
         "quell-, then Apply",
         counts=lambda _, framing: framing.cells != "atm",

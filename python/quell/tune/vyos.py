@@ -46,12 +46,12 @@ _FQ_CODEL = {
 
 def commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     """Return commands of the configuration mode; they replace earlier results and other policies of the interface."""
-    policies = {"quell-down": down, "quell-up": up}
+    policies = {"quell-down": (down, up), "quell-up": (up, down)}
     return [
         f"delete qos interface {dev}",
         "delete qos interface ifb0",
         *(f"delete qos policy {kind} {name}" for kind in ("cake", "shaper") for name in policies),
-        *(f"set qos policy {each}" for name, side in policies.items() for each in _policy(name, dev, line, side)),
+        *(f"set qos policy {each}" for name, sides in policies.items() for each in _policy(name, dev, line, *sides)),
         f"set qos interface {dev} egress quell-up",
         "set qos interface ifb0 egress quell-down",
         "set interfaces input ifb0",
@@ -68,11 +68,11 @@ def path(dev: str) -> str:
     return " ".join([*words, *(word for pair in zip(tags, vlans, strict=False) for word in pair)])
 
 
-def _policy(name: str, dev: str, line: Line, shaped: Shaped) -> list[str]:
+def _policy(name: str, dev: str, line: Line, shaped: Shaped, opposite: Shaped) -> list[str]:
     """Return the paths and values of a policy below `qos policy`."""
     # The kernel counts Ethernet's header with a packet, but no header of PPPoE.
     counted = 0 if dev.startswith("pppoe") else ETHERNET
-    rate = f"{Framing.of(line.framing).scaled(shaped.bits, counted) // 1000}kbit"
+    rate = f"{Framing.of(line.framing).scaled(shaped.bits, counted, opposite.bits) // 1000}kbit"
     if shaped.itself:
         values = {
             "bandwidth": rate,
