@@ -26,7 +26,7 @@ _RELEASE = os.environ.get("QUELL_KERNEL", "")
 """A different kernel, by a release that tools/kernel/fetch accepts."""
 _MODULES = (
     "veth", "sch_netem", "sch_htb", "sch_fq_codel", "sch_codel", "sch_cake", "tcp_bbr",
-    "sch_ingress", "cls_bpf", "cls_u32", "act_gact",
+    "bridge", "sch_ingress", "cls_bpf", "cls_u32", "act_gact",
 )  # fmt: skip
 
 

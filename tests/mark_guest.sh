@@ -1,5 +1,6 @@
 # Marks by what `quell attach` puts into the kernel, for tests/test_attach.py: a router of 8 Mbit/s between two hosts, c - r - s, in network
-# namespaces; two flows that use ECN through each of the queues that are named, for four seconds.
+# namespaces; two flows that use ECN through each of the queues that are named, for four seconds. The first one
+# once more behind a bridge, while a program captures what arrives there.
 #
 #   mark_guest.sh QUEUE...
 #
@@ -24,26 +25,47 @@ done
 marked() {
     ip netns exec s awk '$1 == "IpExt:" { if (!n) { for (i = 1; i <= NF; i++) if ($i == "InCEPkts") n = i } else print $n }' /proc/net/netstat
 }
-for queue in "$@"; do
-    echo "measured $queue"
-    quell-live attach rs $queue --rate 8mbit --quiet
-    echo "filters $(tc filter show dev rs egress | grep -c 'quell')"
+# The same hosts beside the router, through a bridge; whatever arrives there from c is captured.
+ip link add lan type bridge
+for host in c s; do
+    [ $host = c ] && address=10.3.0.1 || address=10.3.0.2
+    ip link add b$host numtxqueues 1 gso_max_segs 1 type veth peer name p netns $host
+    ip link set b$host master lan
+    ip link set b$host up
+    ip -n $host link set p gso_max_segs 1
+    ip -n $host addr add $address/24 dev p
+    ip -n $host link set p up
+    tc -n $host qdisc add dev p root netem delay 10ms limit 10000
+done
+ip link set lan up
+traffic capture bc &
+capture=$!
+measure() { # DEV ADDRESS NAME WORDS: what two flows to ADDRESS through a queue on DEV do
+    dev=$1 address=$2 name=$3 queue=$4
+    echo "measured $name"
+    quell-live attach $dev $queue --rate 8mbit --quiet
+    echo "filters $(tc filter show dev $dev egress | grep -c 'quell')"
     before=$(marked)
     ip netns exec s /bin/traffic sink 5000 &
     sink=$!
-    ip netns exec c /bin/traffic send 10.2.0.2 5000 cubic 2 4 2 >/tmp/flows &
+    ip netns exec c /bin/traffic send $address 5000 cubic 2 4 2 >/tmp/flows &
     sender=$!
     sleep 2
-    echo "early $(quell-live attach rs)"
+    echo "early $(quell-live attach $dev)"
     wait $sender
     echo "flows $(cat /tmp/flows)"
     kill $sink
     wait $sink 2>/dev/null || true
     echo "ce $(($(marked) - before))"
-    echo "gauges $(quell-live attach rs)"
-    quell-live detach rs --quiet
-    echo "left $(tc qdisc show dev rs | tr '\n' ';')"
+    echo "gauges $(quell-live attach $dev)"
+    quell-live detach $dev --quiet
+    echo "left $(tc qdisc show dev $dev | tr '\n' ';')"
+}
+for queue in "$@"; do
+    measure rs 10.2.0.2 "$queue" "$queue"
 done
+measure bs 10.3.0.2 "bridged $1" "$1"
+kill $capture
 
 # Filters of other programs, and a clsact that another program created, are kept.
 step() { # COMMAND...: prints it, what it says and its exit status

@@ -3,15 +3,19 @@
  *
  *   traffic sink PORT
  *   traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP
+ *   traffic capture DEV
  *
  * `send` keeps FLOWS connections full; each starts 0.1 s after the one before. Their congestion control is CONTROL; of
  * several (`cubic,bbr`) they take one each, in turn. At the end it prints each connection's goodput after WARMUP seconds,
- * in kbit/s: what the receiver has acknowledged.
+ * in kbit/s: what the receiver has acknowledged. `capture` receives copies of the frames of an interface, as tcpdump does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/tcp.h>
+#include <net/if.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -133,14 +137,29 @@ static void send_all(struct sockaddr_in to, const char *controls, int flows, dou
     printf("\n");
 }
 
+/* Reads all frames of an interface until it is killed. */
+static void capture(const char *dev)
+{
+    struct sockaddr_ll a = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = if_nametoindex(dev) };
+    int file = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL));
+
+    if (bind(file, (void *)&a, sizeof(a)))
+        die(dev);
+    for (;;)
+        if (recv(file, block, sizeof(block), 0) < 0)
+            die("recv");
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "sink"))
         sink(atoi(argv[2]));
     else if (argc == 8 && !strcmp(argv[1], "send"))
         send_all(address(argv[2], atoi(argv[3])), argv[4], atoi(argv[5]), atof(argv[6]), atof(argv[7]));
+    else if (argc == 3 && !strcmp(argv[1], "capture"))
+        capture(argv[2]);
     else {
-        fprintf(stderr, "traffic sink PORT, or traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP\n");
+        fprintf(stderr, "traffic sink PORT, send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP, or capture DEV\n");
         return 2;
     }
     return 0;

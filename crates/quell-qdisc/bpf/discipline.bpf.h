@@ -339,6 +339,11 @@ int mark(struct __sk_buff *skb)
             continue;
         q = bpf_map_lookup_elem(&queues, &slot);
         if (q && flows_pay(&q->flows, hash)) {
+            /*
+             * A packet that shares its headers with a clone cannot be marked, such as a bridged one whose arrival a program
+             * captures. This call gives it headers of its own; length 0: all that are in linear memory.
+             */
+            bpf_skb_pull_data(skb, 0);
             bpf_skb_ecn_set_ce(skb);
             break;
         }

@@ -89,6 +89,7 @@ static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static u32 (*const bpf_get_hash_recalc)(struct __sk_buff *skb) = (void *)34;
+static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, u32 len) = (void *)39;
 static long (*const bpf_skb_load_bytes_relative)(const void *skb, u32 offset, void *to, u32 len, u32 start) = (void *)68;
 static long (*const bpf_skb_ecn_set_ce)(struct __sk_buff *skb) = (void *)97;
 static void *(*const bpf_kptr_xchg)(void *at, void *ptr) = (void *)194;
