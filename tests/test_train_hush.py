@@ -323,6 +323,13 @@ def test_a_kind_that_is_left_out_is_only_judged(hush: Any, tmp_path: Path, monke
 
 
 @pytest.mark.torch
+def test_a_model_that_queue_words_cannot_name_is_refused_before_the_training(hush: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--out .*a model\.txt: queue words"):
+        hush.train(short(hush), tmp_path / "a model.txt")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.torch
 def test_no_run_of_the_training_has_more_packets_than_its_bound(hush: Any) -> None:
     arguments = hush.Arguments()
     for kind in kinds.KINDS:

@@ -280,6 +280,31 @@ def test_a_finished_training_can_be_continued_until_another_one_has_a_checkpoint
 
 
 @pytest.mark.torch
+def test_a_finished_training_is_not_overwritten_before_its_model_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    whole, out = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
+    train(whole, 6)
+    train(out, 3)
+    os.utime(out, (1, 1))  # of an earlier training
+    with monkeypatch.context() as while_it_judges:
+        while_it_judges.setattr(space["kit"], "write_model", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(out, 6, resume=True)
+    for model in ("earlier", None):
+        if model is None:
+            out.unlink()
+        with pytest.raises(InputError, match=r"a finished training \(6 steps\), of which .* write that with --resume"):
+            train(out, 6)
+    train(out, 6, resume=True)
+    assert equal(out, whole)
+    train(out, 6)
+
+
+@pytest.mark.torch
 def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from quell import _core
+from quell._core import InputError
 from quell.common import files
 from quell.common.console import bar
 from quell.common.text import counted
@@ -186,6 +187,8 @@ def train(
     A resumed training replays its earlier generations, which gives the same state bit for bit. The classics' runs are
     kept in `cache`, by default a file beside the checkpoint. Raises InputError, Stopped.
     """
+    if str(out).split() != [str(out)]:
+        raise InputError(f"--out {out}: queue words name the model, and cannot name a file with blanks; give another")
     space = Space(first or shipped(), arguments.only or LEARNED)
     options = asdict(arguments) | {"first": write(space.first)}
     for free in ("generations", "command", "held_out"):

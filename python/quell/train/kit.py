@@ -69,6 +69,7 @@ class Session:
         tensorboard: Path | None = None,
     ) -> None:
         self.folder = out.with_name(out.stem + "-checkpoints")
+        self._out = out
         self.state: State | None = None
         """Result of the trainer's `state()` at the last checkpoint, if this training is resumed."""
         self.done = 0
@@ -256,6 +257,11 @@ class Session:
                     f"{self.last}: an unfinished training ({done} of {total} {self._unit}); "
                     f"continue with --resume, remove {self.folder}, or give another --out"
                 )
+            if not self._has_model():
+                raise InputError(
+                    f"{self.last}: a finished training ({done} {self._unit}), of which {self._out} is not the model; "
+                    f"write that with --resume, remove {self.folder}, or give another --out"
+                )
             return
         for name, value in self._options.items():
             if options.get(name) != value:
@@ -264,6 +270,10 @@ class Session:
                     "give the same options or another --out"
                 )
         self.state, self.done, self.rows = state, done, rows
+
+    def _has_model(self) -> bool:
+        """Return whether the model was written after the checkpoint. An interruption of the judging prevents that."""
+        return self._out.exists() and self._out.stat().st_mtime_ns >= self.last.stat().st_mtime_ns
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
