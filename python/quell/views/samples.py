@@ -41,6 +41,8 @@ _MAX_QUEUES = 10_000
 """Largest number of queues in a table, which then takes seconds."""
 _LARGEST = 1e18
 """Greatest time, rate, sojourn time or gauge: computations with greater ones overflow."""
+_MAX_LINE = 1 << 20
+"""Bound of the bytes of a line, which polars holds in memory whole; a longer one may be found from twice as many on."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
 """Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
 
@@ -106,8 +108,10 @@ def _load(path: Path) -> pl.DataFrame:
                 with path.open("rb") as file:
                     if len(file.readline(_MAX_HEADING + 1)) > _MAX_HEADING:
                         raise _too_many_columns(path)
+                _check_lines(path)
                 frame = pl.scan_csv(path, schema_overrides=_RATES)
             case ".jsonl":
+                _check_lines(path)
                 lines = pl.scan_csv(
                     path, has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String},
                     raise_if_empty=False,
@@ -156,6 +160,13 @@ def _load(path: Path) -> pl.DataFrame:
     if (queues := samples["queue"].n_unique()) > _MAX_QUEUES:
         raise InputError(f"{path}: samples of {queues} queues; at most {_MAX_QUEUES} are shown: split the file")
     return samples
+
+
+def _check_lines(path: Path) -> None:
+    with path.open("rb") as file:
+        while len(block := file.read(_MAX_LINE)) == _MAX_LINE:
+            if b"\n" not in block:
+                raise InputError(f"{path}: not samples of quell watch: a line is longer than {_MAX_LINE >> 20} MiB")
 
 
 def _too_many_columns(path: Path) -> InputError:

@@ -153,6 +153,12 @@ def refused(folder: Path, name: str, words: list[str], beside: Sequence[str] = (
     return done
 
 
+def test_a_line_without_an_end_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
+    (tmp_path / "line.jsonl").write_bytes(b'{"time":1}\n')
+    os.truncate(tmp_path / "line.jsonl", 64 * GIB)  # a hole, which takes no room on the disk
+    assert "a line is longer than 1 MiB" in refused(tmp_path, "line.jsonl", ["show", "FILE"]).stderr
+
+
 @pytest.mark.parametrize("key", [b"x", b'"\\""', b"' '\t"])
 def test_a_scenario_of_a_long_key_is_refused_before_an_output_is_compared_with_its_names(
     tmp_path: Path, key: bytes
