@@ -21,6 +21,8 @@ use crate::system::{host, sandbox, sys};
 /// only a share of one core.
 const READS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
+/// Time between two turns after which this process had been stopped, or got no processor time.
+const STOPPED: Duration = Duration::from_millis(250);
 /// Time without an answer after which the operator is told.
 const QUIET: Duration = Duration::from_secs(10);
 /// Longest wait, which bounds the time until the thread notices that it must stop.
@@ -66,8 +68,8 @@ pub struct Reflectors {
     readable: OwnedFd,
     began: time::Instant,
     woken: time::Instant,
-    /// Whether no answer has been read yet.
-    fresh: bool,
+    /// Time of the last turn; `None` before the first one.
+    turned: Option<time::Instant>,
 }
 
 impl Reflectors {
@@ -105,7 +107,7 @@ impl Reflectors {
             readable,
             began: sys::monotonic(),
             woken: time::Instant::ZERO,
-            fresh: true,
+            turned: None,
         };
         for address in addresses {
             if let Err(error) = all.ask(time::Instant::ZERO)
@@ -162,9 +164,11 @@ impl Reflectors {
         if now >= self.prober.due() {
             let _ = self.ask(now);
         }
-        // The first answers are discarded: they waited in the socket while the loops started, and
-        // their delays include that wait.
-        let stale = std::mem::take(&mut self.fresh);
+        // These answers are discarded if they waited in the socket, while the loops started or
+        // this process was stopped: their delays include that wait.
+        let stopped = time::Duration::from_nanos(num::low_u64(STOPPED.as_nanos()));
+        let before = self.turned.replace(now);
+        let stale = before.is_none_or(|before| now > before + stopped);
         let mut packet = [0; 256];
         for (address, socket) in &self.sockets {
             for reads in 0.. {
@@ -338,6 +342,29 @@ impl ProbeThread {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn answers_that_waited_while_the_process_was_stopped_are_discarded() {
+        let opened = Reflectors::open(&[Ipv4Addr::LOCALHOST.into()], None, None);
+        let Ok(mut reflectors) = opened else {
+            eprintln!("skipped: no right to a raw socket");
+            return;
+        };
+        let mut heard = Vec::new();
+        reflectors.turn(|answer| heard.push(answer.round_trip));
+        // The next request is due after 200 ms.
+        std::thread::sleep(Duration::from_millis(210));
+        reflectors.ask(reflectors.now()).expect("a request");
+        let (stopped, begin) = (STOPPED + Duration::from_millis(50), Instant::now());
+        std::thread::sleep(stopped);
+        while heard.len() < 2 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "no answers");
+            reflectors.turn(|answer| heard.push(answer.round_trip));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let stopped = time::Duration::from_nanos(num::low_u64(stopped.as_nanos()));
+        assert!(heard.iter().all(|time| *time < stopped), "{heard:?}");
+    }
 
     #[test]
     fn silence_is_told_once_and_so_is_its_end() {
