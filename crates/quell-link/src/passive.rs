@@ -502,7 +502,7 @@ impl Passive {
             return None;
         }
         if self
-            .told
+            .reported
             .is_some_and(|(_, last)| last.source != least.source)
         {
             self.other = self.reported;

@@ -83,11 +83,11 @@ fn steps_there_and_back_return_to_exactly_zero_and_stay_in_range() {
     let task = rl_aqm(Randomization::default());
     let mut p = 0.0;
     for action in [1.0; 10].into_iter().chain([4.0]) {
-        p = task.aim(p, action).0;
+        p = task.target(p, action).0;
     }
     assert_eq!(p, 0.0);
-    assert_eq!(task.aim(0.0, 2.0).0, 0.0);
-    assert_eq!(task.aim(0.45, 3.0).0, 0.5);
+    assert_eq!(task.target(0.0, 2.0).0, 0.0);
+    assert_eq!(task.target(0.45, 3.0).0, 0.5);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_share_sets_a_limit_by_equal_factors() {
         actions: Actions::Share,
         ..rl_aqm(Randomization::default())
     };
-    let aims = [0.0, 0.5, 1.0].map(|share| task.aim(1.0, share).0);
+    let aims = [0.0, 0.5, 1.0].map(|share| task.target(1.0, share).0);
     assert_eq!(aims, [1.0, 16.0, 256.0]);
 }
 

@@ -469,7 +469,7 @@ fn one_host_whose_clock_distinguishes_the_directions_does_not_silence_others() {
             .iter()
             .flatten()
             .find(|host| host.name == name);
-        host.is_some_and(|host| host.apart.is_some())
+        host.is_some_and(|host| host.distinguished_at.is_some())
     };
     assert!(tells(1) && !tells(2));
     assert!(heard > 100, "{heard}");
