@@ -117,6 +117,13 @@ def test_files_that_are_not_captures_are_errors(tmp_path: Path, data: bytes, mes
         Seen.load(file)
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="Linux's, whose first byte cannot be read")
+def test_a_capture_that_a_disk_does_not_return_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "line.pcap").symlink_to("/proc/self/mem")
+    with pytest.raises(InputError, match=r"line\.pcap: cannot be read: Input/output error"):
+        Seen.load(tmp_path / "line.pcap")
+
+
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "no.pcap", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(InputError, match=message):

@@ -99,11 +99,17 @@ class Seen:
 
     @classmethod
     def load(cls, path: str | Path) -> Seen:
-        """Read a capture. Raises InputError if it is not a capture, has no IP packets, or has too many flows."""
+        """Read a capture.
+
+        Raises InputError if it cannot be read, is not a capture, has no IP packets, or has too many flows.
+        """
         path = Path(path)
         reading = _Reading(path)
-        for packet in _packets(path):
-            reading.add(packet)
+        try:
+            for packet in _packets(path):
+                reading.add(packet)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         return reading.seen()
 
     def scenario(self, rate: str | None = None, rtt: str | None = None) -> Scenario:
@@ -315,11 +321,7 @@ def _packets(path: Path) -> Iterator[_Packet]:
 
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is not a regular file")
-    try:
-        file: BinaryIO = path.open("rb")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    with file:
+    with path.open("rb") as file:
         try:
             reader = dpkt.pcap.UniversalReader(_Bounded(file))
         except (ValueError, dpkt.Error, struct.error):
