@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import signal
 from pathlib import Path
 from statistics import fmean
@@ -320,6 +321,29 @@ def test_a_kind_that_is_left_out_is_only_judged(hush: Any, tmp_path: Path, monke
     card = (tmp_path / "fold.txt").read_text()
     assert "# Kind of links left out of the training: moving" in card
     assert card.count("# | `hush` | moving | 1 |") == 2
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_card")
+def test_an_interrupted_judging_leaves_the_earlier_model_and_is_resumed(
+    hush: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "model.txt"
+    out.write_text("earlier")
+    os.utime(out, (1, 1))
+    with monkeypatch.context() as while_it_judges:
+        while_it_judges.setattr(hush, "_judged", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            hush.train(short(hush, generations=1), out)
+    assert out.read_text() == "earlier"
+    with pytest.raises(InputError, match="a finished training"):
+        hush.train(short(hush, generations=1), out)
+    hush.train(short(hush, generations=1), out, resume=True)
+    assert "of seed" in out.read_text()
+    assert not (tmp_path / "model-checkpoints/judged.txt").exists()
 
 
 @pytest.mark.torch

@@ -250,7 +250,11 @@ def train(
             session.point(done, **{name: session.finite(name, value) for name, value in values.items()})
             session.advance(done, f"cost {values['loss']:.3f}, validation {state['best_cost']:.3f}", lambda: state)
     best = space.model(state["best"])
-    return _finish(arguments, out, best, state["best_cost"], kept, on)
+    # Not yet `out`, which may have an earlier model.
+    judged = session.folder / "judged.txt"
+    row = _finish(arguments, out, judged, best, state["best_cost"], kept, on)
+    judged.unlink(missing_ok=True)
+    return row
 
 
 def drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
@@ -261,12 +265,15 @@ def drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
 
 
 def _finish(
-    arguments: Arguments, out: Path, model: Model, validation: float, cache: Cache, on: Executor
+    arguments: Arguments, out: Path, judged: Path, model: Model, validation: float, cache: Cache, on: Executor
 ) -> dict[str, Any]:
-    """Judge the chosen model on a set whose seed follows from its text, and on the common set; write it."""
+    """Judge the chosen model on a set whose seed follows from its text, and on the common set; write it to `out`.
+
+    While it is judged, it is in the file `judged`.
+    """
     seed = int.from_bytes(hashlib.sha256(write(model).encode()).digest()[:4])
-    files.write_whole(out, lambda part: part.write_text(write(model)))
-    words = f"hush model {out}"
+    files.write_whole(judged, lambda part: part.write_text(write(model)))
+    words = f"hush model {judged}"
     card = [
         f"Trained with {arguments.command}",
         f"Kind of links left out of the training: {arguments.leave_out or 'none'}",
