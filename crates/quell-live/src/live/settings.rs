@@ -362,6 +362,8 @@ impl Direction {
         let params = Params {
             overhead,
             talkers: options.dashboard.is_some(),
+            // Senders must not know which packets are dropped, or when networks are tried.
+            seed: random_key().0,
             ..Params::line(bps, queue)
         };
         Ok(Self {
@@ -500,6 +502,21 @@ fn read(path: &Path) -> Result<Options, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_numbers_differ_from_start_to_start() {
+        let options = Options {
+            dev: Some("eth0".into()),
+            rate: Some("10mbit".into()),
+            ..Options::default()
+        };
+        let seed = || {
+            Plan::new(&options).expect("a plan").directions[0]
+                .params
+                .seed
+        };
+        assert_ne!(seed(), seed());
+    }
 
     #[test]
     fn a_model_that_cannot_be_read_leaves_the_stand_in_at_the_start_and_is_refused_later() {
