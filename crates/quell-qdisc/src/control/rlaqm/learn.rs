@@ -20,6 +20,10 @@ use crate::{Gauges, KnobSet, Knobs, Rng, num};
 const EPSILON: f64 = 0.01;
 /// No exploration above this delay.
 const MAX_DELAY: Duration = Duration::from_millis(50);
+/// A network that is tried is rejected at once above this delay, which is also that of a guard
+/// ([`crate::control::guard::Params::delay`]): a sender that floods the link during trials does
+/// little harm.
+const MAX_TRIAL_DELAY: Duration = Duration::from_millis(250);
 /// Length of a block of a trial.
 const BLOCK: Duration = Duration::from_secs(5);
 /// Time at the start of a block that does not count.
@@ -130,14 +134,20 @@ impl Learning {
     /// network of the next decision.
     fn advance_trial(&mut self, reward: f64, rng: &mut Rng) {
         if let Some((policy, trial)) = &mut self.candidate {
-            let verdict = trial.note(reward, rng);
+            let delay_ms = self.acting.delay_before_ms;
+            let is_first = policy.is_same(&self.first);
+            let is_long = delay_ms > MAX_TRIAL_DELAY.as_millis_f64();
+            let verdict = match trial.candidate_acts() && is_long && !is_first {
+                true => Some(Verdict::Worse),
+                false => trial.note(reward, rng),
+            };
             match verdict {
                 Some(Verdict::Better) => {
                     self.progress.promoted += 1;
                     self.champion = policy.clone();
                     self.pause = FIRST_PAUSE;
                 }
-                Some(Verdict::Worse) if !policy.is_same(&self.first) => {
+                Some(Verdict::Worse) if !is_first => {
                     self.pause_left = self.pause;
                     self.pause = (2 * self.pause).min(MAX_PAUSE);
                 }

@@ -34,3 +34,40 @@ fn a_network_of_probabilities_without_values_is_refused() {
     let law = RlAqm::new(Params::default(), law).unwrap();
     assert!(Learning::new(law, PAPER).is_err());
 }
+
+#[test]
+fn a_network_that_is_tried_is_rejected_at_once_if_the_delay_is_too_long() {
+    let inputs = [("delay_ms", 0.02), ("utilisation", 1.0)];
+    let law = |bias: &[f32]| linear(&inputs, &["drop = 0", "drop = 0.5"], &[0.0; 4], bias);
+    let acting = RlAqm::new(Params::default(), law(&[0.1, 0.0])).unwrap();
+    let mut learning = Learning::new(acting, PAPER).unwrap();
+    learning.install(law(&[0.0, 0.1]));
+    let mut rng = Rng::new(1, "test");
+    let mut gauges = Gauges {
+        rate_bps: 8_000_000,
+        ..Gauges::default()
+    };
+    let mut decide = |learning: &mut Learning, delay_ms: u64| {
+        gauges.now += 20 * MS;
+        gauges.backlog_bytes = 1000 * delay_ms;
+        learning.decide(&gauges, &mut [], &mut rng);
+    };
+    decide(&mut learning, 10);
+    // The order of the two blocks is random.
+    while !learning
+        .candidate
+        .as_ref()
+        .expect("a trial")
+        .1
+        .candidate_acts()
+    {
+        decide(&mut learning, 300);
+    }
+    decide(&mut learning, 250);
+    assert!(learning.candidate.is_some());
+    decide(&mut learning, 251);
+    assert!(learning.candidate.is_none());
+    assert!(learning.acting.policy.is_same(&learning.first));
+    // The pause has begun.
+    assert_eq!(learning.pause_left, FIRST_PAUSE - 1);
+}
