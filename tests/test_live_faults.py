@@ -705,11 +705,12 @@ def rights(status: Path) -> tuple[str, set[str], str, str]:
 
 @pytest.mark.real_time
 def test_each_part_has_the_rights_that_it_needs_and_no_other(net: Net, tmp_path: Path) -> None:
-    words = ("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"), "--metrics", "9108")
-    command = net.live(*words)
+    shaped = ("--rate", "8mbit", "--ingress", "8mbit", "--aqm", "rlaqm learn")
+    command = net.live(*shaped, "--status", str(tmp_path / "s"), "--metrics", "9108")
     deadline = time.monotonic() + 10
     task = Path(f"/proc/{command.pid}/task")
-    while len(list(task.iterdir())) < 4:
+    # The main thread, one that serves, and two for each direction.
+    while len(list(task.iterdir())) < 6:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.3)
@@ -719,6 +720,7 @@ def test_each_part_has_the_rights_that_it_needs_and_no_other(net: Net, tmp_path:
     assert all(more == ["1", "2"] for _, more in found.values()), found
     assert {name: held for name, (held, _) in found.items()} == {
         "quell-live": {"net_admin", "net_raw", "ipc_lock", "sys_nice", "bpf"},
+        "quell-learn": set(),
         "quell-loop": {"net_admin"},
         "quell-serve": set(),
         "quell-watchdog": {"net_admin"},

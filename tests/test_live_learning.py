@@ -1,4 +1,4 @@
-"""`quell live`: LearnQueue's table survives a restart."""
+"""`quell live`: what a queue has learned survives a restart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from live_net import Net, built, hears, require, state, stop, until
 
 WORDS = "learnqueue target 10ms"
 OTHER = "learnqueue target 5ms"
+NETWORK = "rlaqm period 1ms learn"
+"""A thousand decisions per second: the first network of the learner comes after three seconds."""
 CONFIGS = {
     WORDS: 'dev = "rb"\nrate = "1mbit"\naqm = "learnqueue target 10ms"\n',
     OTHER: 'dev = "rb"\nrate = "1mbit"\naqm = "learnqueue target 5ms"\n',
@@ -24,12 +27,12 @@ CONFIGS = {
 
 
 class Learning(Net):
-    """A router whose `quell live` has a folder for its tables."""
+    """A router whose `quell live` has a folder for what it learns."""
 
     folder: str
 
     def files(self) -> dict[str, Path]:
-        """Return the tables in it by their queue words."""
+        """Return the files in it by their queue words."""
         found = {}
         for path in Path(self.folder).glob("live-rb-egress*.safetensors"):
             text = path.read_bytes().decode("latin-1")
@@ -91,6 +94,118 @@ def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> N
     command = net.learning()
     hears(command, f"it is now {old}, and egress starts over")
     assert stop(command)[0] == 0
+
+
+def networks(file: Path) -> tuple[bytes, bytes]:
+    """Return the weights of the network in force and of the newest one."""
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, tensors = json.loads(data[8 : 8 + size]), data[8 + size :]
+    force, newest = (tensors[slice(*header[name]["data_offsets"])] for name in ("champion", "newest"))
+    return force, newest
+
+
+def learner(command: subprocess.Popen[str]) -> Path:
+    """Return the folder in /proc of the thread that learns."""
+    tasks = Path(f"/proc/{command.pid}/task")
+
+    def found() -> list[Path]:
+        return [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "quell-learn"]
+
+    until(lambda: bool(found()))
+    return found()[0]
+
+
+@pytest.mark.real_time
+def test_a_network_learns_and_outlives_kill_9(net: Learning, quell: Quell) -> None:
+    command = net.learning(aqm=NETWORK)
+    assert len(net.datagrams(300, gap=0.004)) > 0
+    # The file is written after five seconds, then each minute.
+    until(lambda: f"{NETWORK} guard" in net.files(), within=30)
+    file = net.file(NETWORK)
+    until(lambda: len(set(networks(file))) == 2, within=150)
+    stop(command, signal.SIGKILL)
+    learned = networks(file)
+    shown = quell("show", file)
+    assert f"learned in quell live: rb, egress, {NETWORK} guard" in shown.stdout, shown.stdout + shown.stderr
+    # What a process leaves that is killed while it writes.
+    file.with_suffix(".part").write_bytes(b"half")
+    command = net.learning(aqm=NETWORK)
+    hears(command, f"egress: continues from {file}")
+    assert stop(command)[0] == 0
+    assert networks(file)[1] == learned[1]
+    file.write_bytes(file.read_bytes()[:-1])
+    command = net.learning(aqm=NETWORK)
+    hears(command, f"it is now {file.with_suffix('.old')}, and egress starts over")
+    assert stop(command)[0] == 0
+    assert file.exists() and not file.with_suffix(".part").exists()
+
+
+@pytest.mark.real_time
+def test_a_network_keeps_what_it_has_learned_over_a_reload(net: Learning, tmp_path: Path) -> None:
+    config, status = tmp_path / "live.toml", tmp_path / "status"
+
+    def told(aqm: str, rate: str) -> None:
+        config.write_text(f'dev = "rb"\nrate = "{rate}"\naqm = "{aqm}"\n')
+
+    def reload(aqm: str, rate: str, queue: str) -> None:
+        told(aqm, rate)
+        command.send_signal(signal.SIGHUP)
+        hears(command, "reloaded: ")
+        until(lambda: state(status)["queue"] == queue)
+
+    told("fq_codel", "1mbit")
+    os.environ["STATE_DIRECTORY"] = net.folder
+    command = net.live("--config", str(config), "--status", str(status))
+    hears(command, "rb: what leaves")
+    # The learner's thread starts with the first queue that learns.
+    reload(NETWORK, "1mbit", f"{NETWORK} guard")
+    learner(command)
+    until(lambda: f"{NETWORK} guard" in net.files(), within=90)
+    file = net.file(NETWORK)
+    until(lambda: len(set(networks(file))) == 2, within=150)
+    reload(NETWORK, "2mbit", f"{NETWORK} guard")
+    reload("fq_codel", "2mbit", "fq_codel")
+    reload(NETWORK, "1mbit", f"{NETWORK} guard")
+    assert stop(command)[0] == 0
+    assert len(set(networks(file))) == 2
+
+
+@pytest.mark.real_time
+def test_a_learner_uses_at_most_a_twentieth_of_a_cpu_and_only_an_idle_one(net: Learning) -> None:
+    command = net.learning(aqm="rlaqm period 100us learn")
+    task = learner(command)
+
+    def used() -> int:
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    until(lambda: used() > 0, within=60)
+    assert os.sched_getscheduler(int(task.name)) == os.SCHED_IDLE
+    before, begin = used(), time.monotonic()
+    assert len(net.datagrams(500, gap=0.01)) > 0
+    time.sleep(5)
+    share = (used() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
+    assert share < 0.07, share
+    assert stop(command)[0] == 0
+
+
+@pytest.mark.real_time
+def test_networks_that_do_not_fit_the_disk_are_named_and_packets_pass(net: Learning, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,mode=755", "none", str(disk)])
+    assert mounted.returncode == 0
+    try:
+        net.folder = str(disk)
+        command = net.learning(aqm=NETWORK)
+        assert len(net.datagrams(20, gap=0.02)) == 20
+        hears(command, "rb, egress: what it learns is not kept: ")
+        assert len(net.datagrams(20, gap=0.02)) == 20
+        assert stop(command)[0] == 0
+        assert not list(disk.glob("*.safetensors"))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 @pytest.mark.real_time

@@ -8,6 +8,7 @@ use quell_link::error::Error;
 use quell_link::record::Run;
 use quell_link::words::Queue;
 use quell_qdisc::Rng;
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::control::learnqueue::{LearnQueue, Table};
 use quell_qdisc::control::rlaqm::RlAqm;
 use quell_qdisc::policy::Policy;
@@ -58,7 +59,8 @@ pub fn episode(
         queue = queue.with_policy(policy)?;
     }
     if let Some(table) = start.table {
-        queue = queue.with_table(table)?;
+        let table = LearnedState::Table(Box::new(Arc::unwrap_or_clone(table)));
+        queue = queue.with_learned(table)?;
     }
     let mut world = World::with_queue(scenario.clone(), &queue, seed, None)?;
     world.check_queue(which)?;

@@ -37,10 +37,9 @@ mod spec;
 mod table;
 
 use std::fmt;
-use std::sync::Arc;
 
 use quell_qdisc::control::Control;
-use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::disciplines;
 use quell_qdisc::policy::Policy;
 use serde::Serialize;
@@ -221,18 +220,23 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Reads words of a queue for real packets.
+    /// Reads words of a queue for a driver that runs no learner beside it.
     ///
     /// # Errors
-    /// See [`Queue::parse`]; also if the controller would learn, which is for simulations only.
-    pub fn parse_live(words: &str) -> Result<Self, Error> {
+    /// See [`Queue::parse`]; also if the controller needs a learner beside it.
+    pub fn parse_without_learner(words: &str) -> Result<Self, Error> {
         let queue = Self::parse(words)?;
-        let controller = queue.build(1_000_000).controller;
-        if controller.is_some_and(|mut controller| controller.learner().is_some()) {
-            let error = Error::new("learns in simulations only").key("learn");
+        if queue.has_learner() {
+            let error = Error::new("works in simulations and in quell live only").key("learn");
             return Err(error.remedy("leave learn out").under(queue.kind()));
         }
         Ok(queue)
+    }
+
+    /// Whether a learner has to train beside its controller ([`Control::learner`]).
+    pub fn has_learner(&self) -> bool {
+        let controller = self.build(1_000_000).controller;
+        controller.is_some_and(|mut controller| controller.learner().is_some())
     }
 
     /// Name of the kind; for a queue from another crate, the queue's name.
@@ -269,12 +273,12 @@ impl Queue {
         self.guard.is_some()
     }
 
-    /// The same words, with LearnQueue starting from `table`.
+    /// The same words, continuing from what a queue of the kind has learned.
     ///
     /// # Errors
-    /// If this kind has no table.
-    pub fn with_table(mut self, table: Arc<Table>) -> Result<Self, Error> {
-        let set = self.spec.start_from(table);
+    /// If this kind does not learn, or learns something else.
+    pub fn with_learned(mut self, state: LearnedState) -> Result<Self, Error> {
+        let set = self.spec.start_from(state);
         set.map_err(|e| e.under(self.kind()))?;
         Ok(self)
     }

@@ -191,7 +191,7 @@ fn params(
     }
     Ok(Params {
         rate: link.rate.clone(),
-        queue: Queue::parse_live(&link.queue)?,
+        queue: Queue::parse_without_learner(&link.queue)?,
         delay: if !link.delay.is_zero() {
             link.delay
         } else {

@@ -1,4 +1,4 @@
-"""`quell show FILE`: the content of a file: LearnQueue's table as a figure, a network's card, result records."""
+"""`quell show FILE`: the content of a file: what a queue has learned, a network's card, result records."""
 
 from __future__ import annotations
 
@@ -107,6 +107,8 @@ def show(
     # A model file begins with the length of its header in eight bytes, then has the header in JSON.
     if data[8:9] != b"{":
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
+    if (networks := _learned_networks(data)) is not None:
+        return _show_learned_networks(file, networks, targets)
     try:
         learned = QTable.load(file)
     except InputError as error:
@@ -122,6 +124,27 @@ def show(
     if html is not None:
         write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def _learned_networks(data: bytes) -> dict[str, Any] | None:
+    """Return the card of a file in which `quell live` keeps what `rlaqm learn` has learned; None for other files."""
+    try:
+        header, _ = origin.split(data)
+        card = _json.loads(header["__metadata__"]["quell"])
+        card["weights"] = header["champion"]["shape"][0]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return card if card.get("kind") == "rlaqm networks" else None
+
+
+def _show_learned_networks(file: Path, card: dict[str, Any], targets: Targets) -> int:
+    if targets.html is not None:
+        raise InputError(f"{file}: networks have no picture; leave --html out")
+    targets.write_json({"card": card}, indent=None)
+    if not targets.quiet:
+        out.print(f"two networks of rlaqm learn, {card['weights']} weights each: in force, and newest", soft_wrap=True)
+        out.print(one_line(f"learned in {card.get('trained_on')}"), soft_wrap=True)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::control::learnqueue::readings::{
     Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update,
 };
@@ -78,9 +79,12 @@ impl Spec for Words {
         Built::fifo(Some(Box::new(self.controller())))
     }
 
-    fn start_from(&mut self, table: Arc<Table>) -> Result<(), Error> {
+    fn start_from(&mut self, state: LearnedState) -> Result<(), Error> {
+        let LearnedState::Table(table) = state else {
+            return Err(Error::new("starts from a table, not from networks"));
+        };
         self.params.initial = table.card().limit.min(self.params.max_size);
-        self.table = Some((String::new(), table));
+        self.table = Some((String::new(), Arc::from(table)));
         Ok(())
     }
 }

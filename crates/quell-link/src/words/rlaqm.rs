@@ -1,8 +1,10 @@
 //! `rlaqm`: a FIFO whose drop probability a network sets. The network comes from a file or is one
 //! that quell ships.
 
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
+use quell_qdisc::control::rlaqm::networks::Networks;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::time::{Duration, US};
@@ -68,6 +70,8 @@ pub struct Words {
     pub ecn: bool,
     /// A network that replaces the shipped one, and its file.
     pub model: Model,
+    /// Networks from which `learn` continues.
+    pub learned: Option<Networks>,
 }
 
 impl Words {
@@ -120,7 +124,12 @@ impl Words {
         let policy = self.model.or(Some(self.shipped().network()))?;
         let controller = rlaqm::RlAqm::new(self.params.clone(), policy).ok()?;
         if self.learn {
-            return Some(Box::new(Learning::new(controller, self.reward()).ok()?));
+            let reward = self.reward();
+            let learning = match &self.learned {
+                Some(networks) => Learning::resume(controller, reward, networks),
+                None => Learning::new(controller, reward),
+            };
+            return Some(Box::new(learning.ok()?));
         }
         Some(Box::new(controller))
     }
@@ -139,6 +148,17 @@ impl Spec for Words {
 
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
         self.model.set(policy, rlaqm::check)
+    }
+
+    fn start_from(&mut self, state: LearnedState) -> Result<(), Error> {
+        match state {
+            LearnedState::Networks(networks) if self.learn => self.learned = Some(networks),
+            LearnedState::Networks(_) => {
+                return Err(Error::new("does not learn").remedy("add learn"));
+            }
+            LearnedState::Table(_) => return Err(Error::new("has no table to start from")),
+        }
+        Ok(())
     }
 }
 
@@ -187,7 +207,7 @@ pub(super) static RLAQM: Kind<Words> = Kind {
         opt(
             "learn",
             Field::Flag(|w| &mut w.learn, ""),
-            "the network continues to learn from its decisions (in simulations only)",
+            "the network continues to learn from its decisions (in simulations and in quell live)",
         ),
         opt(
             "reward",
@@ -273,16 +293,19 @@ mod tests {
     }
 
     #[test]
-    fn one_that_learns_needs_values_and_is_for_simulations() {
+    fn one_that_learns_needs_values_and_a_learner_beside_it() {
         let queue = Queue::parse("rlaqm throughput learn guard").unwrap();
         assert_eq!(queue.canonical(), "rlaqm throughput learn guard");
         let error = Queue::parse("rlaqm as_published learn").unwrap_err();
         assert!(error.to_string().contains("not as_published"), "{error}");
         for words in ["rlaqm learn", "rlaqm learn guard"] {
-            let error = Queue::parse_live(words).unwrap_err().to_string();
-            assert!(error.contains("learns in simulations only"), "{error}");
+            let error = Queue::parse_without_learner(words).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "rlaqm: learn: works in simulations and in quell live only; leave learn out"
+            );
         }
-        assert!(Queue::parse_live("rlaqm guard").is_ok());
+        assert!(Queue::parse_without_learner("rlaqm guard").is_ok());
     }
 
     #[test]

@@ -3,9 +3,8 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::Arc;
 
-use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::policy::Policy;
 
 use super::Built;
@@ -33,11 +32,11 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
         Err(Error::new("asks no network"))
     }
 
-    /// Takes this table as LearnQueue's initial table.
+    /// Continues from what a queue of this kind has learned.
     ///
     /// # Errors
-    /// If this kind has no table.
-    fn start_from(&mut self, _table: Arc<Table>) -> Result<(), Error> {
+    /// If this kind does not learn, or learns something else.
+    fn start_from(&mut self, _state: LearnedState) -> Result<(), Error> {
         Err(Error::new("has no table to start from").remedy("write learnqueue"))
     }
 }
@@ -47,7 +46,7 @@ pub(super) trait AnySpec: Debug + Send + Sync + Any {
     fn build(&self, rate_bps: u64) -> Built;
     fn check_on(&self, rate_bps: u64) -> Result<(), Error>;
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error>;
-    fn start_from(&mut self, table: Arc<Table>) -> Result<(), Error>;
+    fn start_from(&mut self, state: LearnedState) -> Result<(), Error>;
     fn boxed(&self) -> Box<dyn AnySpec>;
     fn equals(&self, other: &dyn AnySpec) -> bool;
 }
@@ -62,8 +61,8 @@ impl<S: Spec> AnySpec for S {
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
         Spec::set_policy(self, policy)
     }
-    fn start_from(&mut self, table: Arc<Table>) -> Result<(), Error> {
-        Spec::start_from(self, table)
+    fn start_from(&mut self, state: LearnedState) -> Result<(), Error> {
+        Spec::start_from(self, state)
     }
     fn boxed(&self) -> Box<dyn AnySpec> {
         Box::new(self.clone())

@@ -1,7 +1,7 @@
-//! Files that keep what LearnQueue has learned on an interface across restarts: one for each
-//! direction and each of its queue words, which `quell show` reads, too. A file is written only if
-//! it was read before or did not exist, so that the table of another process, or one that could not
-//! be read, is never replaced.
+//! Files that keep what queues have learned on an interface across restarts: one for each direction
+//! and each of its queue words, which `quell show` reads, too. A file is written only if it was
+//! read before or did not exist, so that the file of another process, or one that could not be
+//! read, is never replaced.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
-use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::control::learned::LearnedState;
 
 use super::settings::{Direction, Plan};
 use crate::plane::link::Params;
-use crate::plane::shared::{Learned, MAX_TABLES, Watches};
+use crate::plane::shared::{Learned, MAX_LEARNED, Watches};
 use crate::plane::worker;
 use crate::system::host;
 use crate::system::messages::tell;
@@ -53,8 +53,8 @@ struct Kept {
     words: String,
     /// Lock of the files; `None` until one of them may be written.
     lock: Option<Arc<StateFile>>,
-    /// Queue words whose file may be written, and the table in the file.
-    files: Vec<(String, Option<Table>)>,
+    /// Queue words whose file may be written, and the state in the file.
+    files: Vec<(String, Option<LearnedState>)>,
     /// Thread that writes the files, since a slow disk must not delay the main thread's checks.
     writing: Option<JoinHandle<Result<Vec<Learned>, Error>>>,
     /// Last reported reason why a file could not be written.
@@ -64,7 +64,7 @@ struct Kept {
 }
 
 impl Memory {
-    /// Gives the loops of each direction the table in its file, if its queue learns.
+    /// Gives the loops of each direction the state in its file, if its queue learns.
     pub fn new(plan: &Plan, watches: &[(&'static str, Watches)]) -> Self {
         let kept = |direction: &Direction| {
             let (_, watches) = watches.iter().find(|(name, _)| *name == direction.name)?;
@@ -135,7 +135,7 @@ impl Memory {
 }
 
 impl Kept {
-    /// Origin of a table, as its card states it.
+    /// Origin of a state, as its file's card states it.
     fn origin(&self, dev: &str, words: &str) -> String {
         format!("quell live: {dev}, {}, {words}", self.name)
     }
@@ -158,43 +158,38 @@ impl Kept {
         self.words.clone_from(&words);
         let is_known = self.shown().iter().any(|learned| learned.words == words);
         match worker::untrained(params) {
-            Some(table) if !is_known => self.read(dev, words, &table.limits()),
+            Some(state) if !is_known => self.read(dev, words, &state),
             _ => Ok(()),
         }
     }
 
-    fn read(&mut self, dev: &str, words: String, limits: &[u32]) -> Result<(), Error> {
+    fn read(&mut self, dev: &str, words: String, untrained: &LearnedState) -> Result<(), Error> {
         let origin = self.origin(dev, &words);
         let lock = self.held(dev)?;
         let file = lock.about(&words);
         let path = file.path();
         let shown = path.display();
         let fault = |e: &io::Error| Error::new(format!("{shown}: {}", host::reason(e)));
-        let table = match file.bytes() {
-            Ok(bytes) => Some(Table::load(&shown.to_string(), &bytes).map_err(Error::from)),
+        let state = match file.bytes() {
+            Ok(bytes) => {
+                let state = untrained.load(&shown.to_string(), &bytes, &origin);
+                Some(state.map_err(Error::from))
+            }
             Err(e) if e.kind() == ErrorKind::NotFound => None,
             Err(e) if matches!(e.kind(), ErrorKind::InvalidData | ErrorKind::IsADirectory) => {
                 Some(Err(fault(&e)))
             }
             Err(e) => return Err(fault(&e)),
         };
-        let check = |table: Table| {
-            let from = &table.card().trained_on;
-            // The same words may mean other limits in another release.
-            match *from == origin && table.limits() == limits {
-                true => Ok(table),
-                false => Err(Error::new(format!("{shown}: is of {from:?}"))),
-            }
-        };
-        let table = match table.map(|table| table.and_then(check)) {
+        let state = match state {
             None => None,
-            Some(Ok(table)) => {
+            Some(Ok(state)) => {
                 self.note = Some(format!("{}: continues from {shown}", self.name));
                 let words = words.clone();
-                let learned = Learned { words, table };
+                let learned = Learned { words, state };
                 let loops = self.watches.0.iter();
                 loops.for_each(|watch| watch.start_from(&learned));
-                Some(learned.table)
+                Some(learned.state)
             }
             Some(Err(error)) => {
                 let aside = file.set_aside().map_err(|e| fault(&e))?;
@@ -207,18 +202,18 @@ impl Kept {
         };
         self.lock = Some(lock);
         self.files.retain(|(known, _)| *known != words);
-        self.files.push((words, table));
+        self.files.push((words, state));
         Ok(())
     }
 
-    /// What the first loop has shown of its tables.
+    /// What the first loop has shown that it has learned.
     fn shown(&self) -> Vec<Learned> {
         self.watches.of(0).learned()
     }
 
-    /// The table in the file of these words; an error if the file must not be written. A file that
+    /// The state in the file of these words; an error if the file must not be written. A file that
     /// could not be read is tried again, since it may have been removed.
-    fn written(&mut self, dev: &str, words: &str) -> Result<Option<&Table>, Error> {
+    fn written(&mut self, dev: &str, words: &str) -> Result<Option<&LearnedState>, Error> {
         let known = self.files.iter().position(|(known, _)| known == words);
         if let Some(known) = known {
             return Ok(self.files[known].1.as_ref());
@@ -252,7 +247,7 @@ impl Kept {
         // The file of the present words is written last.
         for learned in shown.into_iter().rev() {
             match self.written(dev, &learned.words) {
-                Ok(table) if table == Some(&learned.table) => {}
+                Ok(state) if state == Some(&learned.state) => {}
                 Ok(_) => due.push(learned),
                 Err(error) => result = Err(error),
             }
@@ -263,10 +258,10 @@ impl Kept {
         let origins: Vec<_> = due.iter().map(|it| self.origin(dev, &it.words)).collect();
         let write = move || {
             for (learned, origin) in due.iter().zip(origins) {
-                let bytes = learned.table.clone().from(&origin, 0).save()?;
+                let bytes = learned.state.save(&origin)?;
                 let file = lock.about(&learned.words);
                 file.write_text(&bytes)?;
-                lock.prune(&file, MAX_TABLES);
+                lock.prune(&file, MAX_LEARNED);
             }
             Ok(due)
         };
@@ -282,10 +277,10 @@ impl Kept {
             return Ok(());
         };
         let failed = || Error::new("the thread that writes it has failed");
-        for Learned { words, table } in writing.join().map_err(|_| failed())?? {
+        for Learned { words, state } in writing.join().map_err(|_| failed())?? {
             let file = self.files.iter_mut().find(|(known, _)| *known == words);
             if let Some(file) = file {
-                file.1 = Some(table);
+                file.1 = Some(state);
             }
         }
         let may_write = |words: &str| self.files.iter().any(|(known, _)| known == words);

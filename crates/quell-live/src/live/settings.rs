@@ -402,8 +402,8 @@ impl Direction {
 /// error.
 fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
     // On a real link every learned controller gets a guard. Other queues do not know the word.
-    let guarded = Queue::parse_live(&format!("{aqm} guard"));
-    match guarded.or_else(|_| Queue::parse_live(aqm)) {
+    let guarded = Queue::parse(&format!("{aqm} guard"));
+    match guarded.or_else(|_| Queue::parse(aqm)) {
         Ok(queue) => Ok((queue, None)),
         // A model that cannot be read does not leave the link without a queue.
         Err(error) => match words::hush_without_model(aqm) {

@@ -14,8 +14,8 @@ use quell_link::record::{Run, Series, mbps};
 use quell_link::server::Rate;
 use quell_link::words::Queue;
 use quell_qdisc::control::guard::Stats;
-use quell_qdisc::control::learnqueue::Table;
-use quell_qdisc::control::{Clock, Delay, Echo};
+use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::{Clock, Control, Delay, Echo};
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
 use quell_qdisc::{Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, Packet, Rng, num};
@@ -398,13 +398,18 @@ impl LiveLink {
     /// starts more than a period after it was due, or takes longer than a period, is not applied:
     /// the guard's classic controller decides instead.
     pub fn time_decisions(&mut self, clock: Clock) {
-        if let Some(controller) = self.bottleneck.queue.controller_mut() {
+        if let Some(controller) = self.controller_mut() {
             controller.time_decisions(clock);
         }
     }
 
-    /// The table that LearnQueue has learned, if it sets the limit.
-    pub fn learned(&self) -> Option<Table> {
+    /// The controller of the queue.
+    pub fn controller_mut(&mut self) -> Option<&mut Box<dyn Control>> {
+        self.bottleneck.queue.controller_mut()
+    }
+
+    /// What the controller has learned, if it learns while it serves.
+    pub fn learned(&self) -> Option<LearnedState> {
         self.bottleneck.queue.controller()?.learned()
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use quell_link::line::{Line, Share};
 use quell_link::server::Rate;
 use quell_qdisc::control::Delay;
-use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::{num, time};
 use serde::Serialize;
 
@@ -17,9 +17,8 @@ use crate::plane::link::{LiveLink, Params, View};
 
 /// Most answers of reflectors and delays of TCP traffic that may wait for a loop.
 const MAX_FEEDBACK: usize = 64;
-/// Most tables of LearnQueue that are kept, in memory and in files: those of the queue words used
-/// last.
-pub const MAX_TABLES: usize = 8;
+/// Most learned states that are kept, in memory and in files: those of the queue words used last.
+pub const MAX_LEARNED: usize = 8;
 
 /// A snapshot of a running loop, or of all loops of a direction.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -101,12 +100,12 @@ impl Task {
     }
 
     /// An idle link whose time 0 is that of `pace`, for a backend that holds `capacity` packets.
-    /// LearnQueue starts from the table `learned`.
-    pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
+    /// Its queue continues from what was `learned`.
+    pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<LearnedState>) -> LiveLink {
         let mut params = self.params.clone();
-        // The table is ignored if the words no longer name LearnQueue.
-        if let Some(table) = learned
-            && let Ok(queue) = params.queue.clone().with_table(Arc::new(table))
+        // It is ignored if the words name another kind.
+        if let Some(learned) = learned
+            && let Ok(queue) = params.queue.clone().with_learned(learned)
         {
             params.queue = queue;
         }
@@ -142,18 +141,18 @@ pub struct Shared {
     pub snapshot: Mutex<Snapshot>,
     /// Set to request an update of `learned`.
     pub wanted: AtomicBool,
-    /// LearnQueue's tables by queue words: for the present words as of the last request or the
-    /// loop's end, for others as of their replacement.
+    /// What queues have learned, by queue words: for the present words as of the last request or
+    /// the loop's end, for others as of their replacement.
     pub learned: Mutex<Vec<Learned>>,
 }
 
-/// A table that LearnQueue has learned, with its queue words.
+/// What a queue has learned, with its queue words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
     /// Queue words.
     pub words: String,
-    /// Table that LearnQueue has learned with these words.
-    pub table: Table,
+    /// What it has learned with these words.
+    pub state: LearnedState,
 }
 
 impl Shared {
@@ -177,26 +176,26 @@ impl Shared {
         self.wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Publishes what a queue has learned when its words change; returns the table learned with the
-    /// new `words`, if there is one.
-    pub fn exchange(&self, learned: Option<Learned>, words: &str) -> Option<Table> {
+    /// Publishes what a queue has learned when its words change; returns what was learned with the
+    /// new `words`, if anything.
+    pub fn exchange(&self, learned: Option<Learned>, words: &str) -> Option<LearnedState> {
         let mut shown = lock(&self.learned);
         let known = |learned: &Learned| learned.words == words;
         let next = learned.iter().chain(&*shown).find(|it| known(it));
-        let next = next.map(|it| it.table.clone());
+        let next = next.map(|it| it.state.clone());
         keep(&mut shown, learned);
         next
     }
 }
 
-/// Puts a table in front, replacing that of the same words or, if there are [`MAX_TABLES`], the
+/// Puts a state in front, replacing that of the same words or, if there are [`MAX_LEARNED`], the
 /// oldest.
 fn keep(shown: &mut Vec<Learned>, learned: Option<Learned>) {
     let Some(learned) = learned else {
         return;
     };
     shown.retain(|old| old.words != learned.words);
-    shown.truncate(MAX_TABLES - 1);
+    shown.truncate(MAX_LEARNED - 1);
     shown.insert(0, learned);
 }
 
@@ -234,7 +233,7 @@ impl Watch {
         lock(&self.0.learned).clone()
     }
 
-    /// Makes the next queue with these words start from this table, unless a queue of the loop has
+    /// Makes the next queue with these words start from this state, unless a queue of the loop has
     /// had the words already.
     pub fn start_from(&self, learned: &Learned) {
         let mut shown = lock(&self.0.learned);
@@ -316,17 +315,22 @@ mod tests {
             link.arrive(now, Live::new(place, 1500, &Class::default()));
         }
         link.advance(time::Instant::from_secs(2), |_, _| {});
+        let visits = |state: LearnedState| match state {
+            LearnedState::Table(table) => table.visits().to_vec(),
+            LearnedState::Networks(_) => panic!("networks"),
+        };
         let learned = link.learned().expect("a table");
-        assert!(learned.visits().iter().flatten().sum::<u32>() > 50);
+        assert!(visits(learned.clone()).iter().flatten().sum::<u32>() > 50);
         let faster = task(40_000_000, words);
         let shared = Shared::default();
-        let of = |words: &str, table: &Table| {
-            let (words, table) = (words.to_owned(), table.clone());
-            Some(Learned { words, table })
+        let of = |words: &str, state: &LearnedState| {
+            let (words, state) = (words.to_owned(), state.clone());
+            Some(Learned { words, state })
         };
         let same = shared.exchange(of(words, &learned), words);
         let next = faster.link(&Pace::new(), 1000, same);
-        assert_eq!(next.learned().expect("a table").visits(), learned.visits());
+        let kept = next.learned().expect("a table");
+        assert_eq!(visits(kept), visits(learned.clone()));
         assert_eq!(next.limit_packets(), link.limit_packets());
         // Other words, another queue, and the first words again.
         let other = "learnqueue target 5ms guard";
@@ -339,10 +343,10 @@ mod tests {
         let watch = Watch(Arc::new(shared));
         watch.start_from(&of(words, &untrained).expect("it"));
         assert_eq!(watch.0.exchange(None, words), Some(learned));
-        for number in 0..2 * MAX_TABLES {
+        for number in 0..2 * MAX_LEARNED {
             watch.start_from(&of(&number.to_string(), &untrained).expect("it"));
         }
-        assert_eq!(watch.learned().len(), MAX_TABLES);
+        assert_eq!(watch.learned().len(), MAX_LEARNED);
         assert_eq!(watch.0.exchange(None, words), None);
     }
 }

@@ -8,23 +8,25 @@
 //! queue, and a full queue accepts what exceeds its length. Only the packets that the kernel holds
 //! at that moment are lost.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use quell_link::Error;
 use quell_link::passive::Stamped;
-use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::time::Instant;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
+use super::learning::{Exchange, LearnThread, Mailbox};
 use super::pace::Pace;
 use super::passing::Passing;
 use super::shared::{Feedback, Learned, Shared, Snapshot, Task, Watch, lock};
 use crate::packet::header::{Change, Parser};
 use crate::plane::link::{Live, LiveLink, Params, View};
 use crate::plane::report::LATE;
+use crate::system::messages::tell;
 use crate::system::watchdog::Heartbeat;
 use crate::system::{host, sandbox, sys};
 
@@ -48,6 +50,9 @@ pub struct Worker {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
     heartbeat: Heartbeat,
+    mailbox: Arc<Mailbox>,
+    /// Thread of the loop's learner, from the first queue that has one.
+    learning: OnceLock<LearnThread>,
 }
 
 impl Worker {
@@ -72,14 +77,18 @@ impl Worker {
         let pace = Pace::new();
         let queue = task.params.queue.canonical();
         let learned = shared.exchange(None, &queue);
-        let link = task.link(&pace, backend.capacity(), learned);
+        let mut link = task.link(&pace, backend.capacity(), learned);
         let parser = Parser {
             wants: link.wants(),
             stamps: passing.is_some(),
             ..parser
         };
+        let has_learner = !free && task.params.queue.has_learner();
+        let mailbox = Arc::new(Mailbox::default());
         let mut run = Loop {
             heartbeat: heartbeat.clone(),
+            mailbox: mailbox.clone(),
+            exchange: Exchange::of(&mut link),
             link,
             task,
             backend,
@@ -106,11 +115,27 @@ impl Worker {
                 run.run(&seen);
             })
             .map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
-        Ok(Self {
+        let worker = Self {
             shared,
             thread,
             heartbeat,
-        })
+            mailbox,
+            learning: OnceLock::new(),
+        };
+        if has_learner {
+            worker.learn();
+        }
+        Ok(worker)
+    }
+
+    /// Starts the thread of the learner, unless it runs already.
+    fn learn(&self) {
+        if self.learning.get().is_none() {
+            match LearnThread::start(self.mailbox.clone()) {
+                Ok(thread) => drop(self.learning.set(thread)),
+                Err(e) => tell(&format!("the queue does not learn: {e}")),
+            }
+        }
     }
 
     /// Access to the loop's state from any thread.
@@ -121,6 +146,9 @@ impl Worker {
     /// Gives the loop a new link. The held packets move to the new queue in the order of their
     /// arrival.
     pub fn change(&self, task: Task) {
+        if task.params.queue.has_learner() {
+            self.learn();
+        }
         *lock(&self.shared.change) = Some(task);
     }
 
@@ -160,8 +188,8 @@ pub fn kernel_length(params: &Params) -> u32 {
         .max(MIN_KERNEL_LENGTH)
 }
 
-/// The table from which a link's queue starts, if it is a LearnQueue.
-pub fn untrained(params: &Params) -> Option<Table> {
+/// The state of a link's queue that has learned nothing yet, if it learns.
+pub fn untrained(params: &Params) -> Option<LearnedState> {
     LiveLink::new(params.clone()).learned()
 }
 
@@ -175,6 +203,9 @@ struct Loop<D> {
     backend: D,
     task: Task,
     link: LiveLink,
+    mailbox: Arc<Mailbox>,
+    /// What the thread of the learner has to get for this link, until it can be handed over.
+    exchange: Option<Exchange>,
     pace: Pace,
     parser: Parser,
     /// Held packets by place, each with its number in the order of arrival.
@@ -224,6 +255,7 @@ impl<D: InterfaceBackend> Loop<D> {
             if now >= next_look || stop {
                 next_look = now + self.link.params().bin();
                 self.link.forget();
+                self.mailbox.serve(&mut self.link, &mut self.exchange);
                 self.snapshot.link = View {
                     missed: self.missed,
                     ..self.link.view()
@@ -311,10 +343,10 @@ impl<D: InterfaceBackend> Loop<D> {
         }
     }
 
-    /// The queue's words and the table that it has learned.
+    /// The queue's words and what it has learned.
     fn learned(&self) -> Option<Learned> {
         let words = self.snapshot.queue.clone();
-        let learned = |table| Learned { words, table };
+        let learned = |state| Learned { words, state };
         self.link.learned().map(learned)
     }
 
@@ -358,9 +390,10 @@ impl<D: InterfaceBackend> Loop<D> {
     }
 
     /// Starts a link for the present task at time 0.
-    fn begin(&mut self, learned: Option<Table>) {
+    fn begin(&mut self, learned: Option<LearnedState>) {
         self.pace = Pace::new();
         self.link = self.task.link(&self.pace, self.backend.capacity(), learned);
+        self.exchange = Exchange::of(&mut self.link);
         self.parser.wants = self.link.wants();
     }
 

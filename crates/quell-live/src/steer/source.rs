@@ -109,7 +109,7 @@ impl Source {
             let error = Error::new("no controller of quell sets a target").key(words);
             return Err(error.remedy("write a time as in 5ms, or - for lines on standard input"));
         }
-        let queue = Queue::parse_live(words)?;
+        let queue = Queue::parse_without_learner(words)?;
         let controller = built(&queue, 1_000_000, *knob);
         check(controller.as_deref(), *knob).map_err(|e| e.under(queue.kind()))?;
         Ok(Self::Words(Box::new(queue)))
@@ -458,7 +458,7 @@ mod tests {
         assert!(refused("wqm").contains("sets no drop probability; rlaqm, pie and fixed"));
         assert!(refused("codel").contains("is a queue discipline"));
         assert!(refused("a3c_l4s").contains("sets a base probability"));
-        assert!(refused("rlaqm learn").contains("learns in simulations only"));
+        assert!(refused("rlaqm learn").contains("works in simulations and in quell live only"));
         assert!(refused("110%").contains("unknown queue"));
         for words in ["rlaqm", "rlaqm guard", "pie target 20ms", "fixed drop 0.1"] {
             assert!(Source::parse(words, &[Knob::Drop]).is_ok(), "{words}");

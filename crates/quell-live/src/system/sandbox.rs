@@ -161,6 +161,12 @@ pub fn reflectors() {
     allow(&[libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_getrandom]);
 }
 
+/// Restricts the thread of a learner, which computes: no capabilities.
+pub fn learner() {
+    sys::limit_capabilities(&[]);
+    allow(&[]);
+}
+
 /// For a test: prevents the start of processes.
 #[cfg(test)]
 pub fn forkless() {

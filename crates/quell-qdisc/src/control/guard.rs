@@ -24,7 +24,7 @@ use std::fmt;
 use watch::{Watch, tightness};
 
 use super::learn::Outbox;
-use super::learnqueue::Table;
+use super::learned::LearnedState;
 use super::rlaqm::learn::Learner;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::Policy;
@@ -527,7 +527,7 @@ impl Control for Guard {
         self.learned.explain()
     }
 
-    fn learned(&self) -> Option<Table> {
+    fn learned(&self) -> Option<LearnedState> {
         self.learned.learned()
     }
 
@@ -539,8 +539,8 @@ impl Control for Guard {
         self.learned.samples()
     }
 
-    fn install(&mut self, policy: Policy) -> Option<Policy> {
-        self.learned.install(policy)
+    fn install(&mut self, policy: Policy) {
+        self.learned.install(policy);
     }
 
     fn guard(&self) -> Option<&Stats> {

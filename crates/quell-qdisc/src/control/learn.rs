@@ -65,6 +65,22 @@ impl Outbox {
         self.interrupted = true;
     }
 
+    /// An empty one of the same size.
+    pub fn another(&self) -> Self {
+        Self::new(self.width, self.room)
+    }
+
+    /// Moves all decisions to `to`, which must be of the same size, if that is empty. Neither
+    /// allocates nor copies.
+    pub fn pass(&mut self, to: &mut Self) {
+        debug_assert_eq!((self.width, self.room), (to.width, to.room));
+        if to.actions.is_empty() {
+            std::mem::swap(&mut self.inputs, &mut to.inputs);
+            std::mem::swap(&mut self.actions, &mut to.actions);
+            std::mem::swap(&mut self.starts, &mut to.starts);
+        }
+    }
+
     /// Decisions lost because there was no room.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -235,6 +251,25 @@ mod tests {
         assert_eq!((got[0].0, starts), (4.0, vec![false; 4]));
         outbox.push(&[10.0], 0.0);
         outbox.drain(|_, _, starts| assert!(starts, "two were lost before"));
+    }
+
+    #[test]
+    fn decisions_pass_to_another_outbox_once_that_is_empty() {
+        let mut outbox = Outbox::new(1, 4);
+        let mut other = outbox.another();
+        outbox.push(&[1.0], 1.0);
+        outbox.pass(&mut other);
+        outbox.push(&[2.0], 2.0);
+        outbox.pass(&mut other);
+        let mut got = Vec::new();
+        other.drain(|row, action, starts| got.push((row[0], action, starts)));
+        outbox.pass(&mut other);
+        other.drain(|row, action, starts| got.push((row[0], action, starts)));
+        assert_eq!(got, [(1.0, 1.0, true), (2.0, 2.0, false)]);
+        // A decision that has passed cannot be taken back, but the next one starts a sequence.
+        outbox.interrupt();
+        outbox.push(&[3.0], 3.0);
+        outbox.drain(|_, _, starts| assert!(starts));
     }
 
     const BLOCKS: Blocks = Blocks {

@@ -39,6 +39,7 @@ use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update};
 use serde::{Deserialize, Serialize};
 pub use table::{Card, FORMAT, Table};
 
+use super::learned::LearnedState;
 use super::{Control, SubQueue};
 use crate::num;
 use crate::time::{Duration, MS, SEC, US};
@@ -564,8 +565,8 @@ impl Control for LearnQueue {
         (KnobSet::LIMIT, KnobSet::NONE)
     }
 
-    fn learned(&self) -> Option<Table> {
-        Some(self.table())
+    fn learned(&self) -> Option<LearnedState> {
+        Some(LearnedState::Table(Box::new(self.table())))
     }
 
     fn adopt(&mut self, knobs: &Knobs) {

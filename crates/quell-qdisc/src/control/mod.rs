@@ -12,6 +12,7 @@ pub mod fixed;
 pub mod guard;
 pub mod law;
 pub mod learn;
+pub mod learned;
 pub mod learnqueue;
 pub mod lfq;
 pub mod outside;
@@ -234,8 +235,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
-    /// The current table, if this is LearnQueue or a guard that contains it.
-    fn learned(&self) -> Option<learnqueue::Table> {
+    /// What it has learned so far, if it learns while it serves, or is a guard of one that does.
+    fn learned(&self) -> Option<learned::LearnedState> {
         None
     }
 
@@ -249,10 +250,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
-    /// Installs a network that its learner made, and returns the network that it no longer needs.
-    fn install(&mut self, policy: Policy) -> Option<Policy> {
-        Some(policy)
-    }
+    /// Installs a network that its learner made.
+    fn install(&mut self, _policy: Policy) {}
 
     /// Statistics of the guard, if this is one.
     fn guard(&self) -> Option<&guard::Stats> {

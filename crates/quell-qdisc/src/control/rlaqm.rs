@@ -20,6 +20,7 @@
 
 pub mod dqn;
 pub mod learn;
+pub mod networks;
 
 use super::{Control, Explanation, SubQueue};
 use crate::num;

@@ -104,6 +104,11 @@ impl Policy {
         Arc::ptr_eq(&self.net, &other.net)
     }
 
+    /// Whether another clone of it exists.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.net) > 1
+    }
+
     /// Number of inputs.
     pub fn inputs(&self) -> usize {
         self.card.inputs.len()

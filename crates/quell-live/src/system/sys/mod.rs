@@ -27,8 +27,8 @@ pub use interfaces::{copy_name, interfaces, ioctl, ioctl_number, pointer, socket
 pub use netlink::{leave_out, netfilter, netlink, netlink_port, notifications, routes, rtnetlink};
 pub use poll::{any_readable, any_ready, readable, together, which_readable};
 pub use process::{
-    be_punctual, end_with_parent, identity, kill, monotonic, pin, processors, random, reap,
-    take_terminal_back,
+    be_idle, be_punctual, end_with_parent, identity, kill, monotonic, pin, processors, random,
+    reap, take_terminal_back,
 };
 pub use sockets::{
     Control, accept, control_message, filter_step, icmp, message_header, receive, receive_bytes,

@@ -35,6 +35,20 @@ pub fn be_punctual(priority: c_int) -> bool {
     }
 }
 
+/// Lets this thread run only when nothing else wants its CPU (SCHED_IDLE).
+pub fn be_idle() {
+    // SAFETY: as in `be_punctual`.
+    unsafe {
+        let param: libc::sched_param = std::mem::zeroed();
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            0,
+            libc::SCHED_IDLE,
+            &raw const param,
+        );
+    }
+}
+
 /// Numbers of the CPUs that this process may use.
 pub fn processors() -> Vec<usize> {
     // SAFETY: zero is a valid set, filled by the kernel for its size; numbers below CPU_SETSIZE lie

@@ -1,16 +1,19 @@
 //! `rlaqm learn`: the network continues to learn while the queue serves.
 //!
 //! The [`Learner`] trains a [`Dqn`] on the queue's own decisions, starting from the network's
-//! weights. Its networks are tried against the network in force (the champion); one replaces the
-//! champion only if it earns more ([`Trial`]). While the queue is short, one decision in a hundred
-//! explores an action adjacent to the best.
+//! weights, or from those that an earlier queue has learned ([`Networks`]). Its networks are tried
+//! against the network in force (the champion); one replaces the champion only if it earns more
+//! ([`Trial`]). While the queue is short, one decision in a hundred explores an action adjacent to
+//! the best.
 //!
 //! When a guard's classic controller acts, or the network's answer is not finite, nothing is
 //! learned, the trial ends, and the network with which the queue started is in force again.
 
 use super::dqn::{Dqn, Pay, PeriodReward, Settings};
+use super::networks::Networks;
 use super::{Adjacent, RlAqm};
 use crate::control::learn::{Blocks, Outbox, Trial, Verdict};
+use crate::control::learned::LearnedState;
 use crate::control::{Control, Explanation, SubQueue};
 use crate::policy::{Error, Policy};
 use crate::time::Duration;
@@ -78,7 +81,8 @@ pub struct Learning {
     champion: Policy,
     /// The network on trial.
     candidate: Option<(Policy, Trial)>,
-    /// The learner's newest network, which is tried next.
+    /// The learner's newest network, and the same until it is tried.
+    newest: Policy,
     next: Option<Policy>,
     /// The first network was tried after the learner's last one.
     first_tried: bool,
@@ -100,17 +104,37 @@ impl Learning {
     /// # Errors
     /// If the network does not rank actions by value, or does not read what the reward needs.
     pub fn new(acting: RlAqm, reward: PeriodReward) -> Result<Self, Error> {
+        let networks = Networks::untrained(&acting.policy);
+        Self::resume(acting, reward, &networks)
+    }
+
+    /// Continues from these networks, unless they began with another one than that of `acting`.
+    ///
+    /// # Errors
+    /// As [`Learning::new`].
+    pub fn resume(
+        mut acting: RlAqm,
+        reward: PeriodReward,
+        networks: &Networks,
+    ) -> Result<Self, Error> {
         let first = acting.policy.clone();
-        let learner = Learner::new(&first, reward)?;
+        let untrained = Networks::untrained(&first);
+        let networks = match networks.begin_with(&first) {
+            true => networks,
+            false => &untrained,
+        };
+        let (champion, newest) = (networks.champion.clone(), networks.newest.clone());
+        acting.policy = champion.clone();
         Ok(Self {
             pay: Pay::new(&first, reward)?,
             // 82 s of decisions at the default period.
             outbox: Outbox::new(first.inputs(), 4096),
-            learner: Some(Box::new(learner)),
-            champion: first.clone(),
+            learner: Some(Box::new(Learner::new(&newest, reward)?)),
+            champion,
             first,
             acting,
             candidate: None,
+            newest,
             next: None,
             first_tried: true,
             pause_left: 0,
@@ -268,6 +292,14 @@ impl Control for Learning {
         self.acting.explain()
     }
 
+    fn learned(&self) -> Option<LearnedState> {
+        Some(LearnedState::Networks(Networks {
+            first: self.first.clone(),
+            champion: self.champion.clone(),
+            newest: self.newest.clone(),
+        }))
+    }
+
     fn learner(&mut self) -> Option<Box<Learner>> {
         self.learner.take()
     }
@@ -276,8 +308,9 @@ impl Control for Learning {
         Some(&mut self.outbox)
     }
 
-    fn install(&mut self, policy: Policy) -> Option<Policy> {
-        self.next.replace(policy)
+    fn install(&mut self, policy: Policy) {
+        self.newest = policy.clone();
+        self.next = Some(policy);
     }
 }
 
