@@ -52,8 +52,8 @@ impl Exchange {
 pub struct Mailbox(Mutex<Option<Exchange>>);
 
 impl Mailbox {
-    /// Passes the link's decisions to its learner, and a new network to the link. A `fresh` exchange
-    /// replaces that of the link before. Does nothing while the thread uses the mailbox.
+    /// Passes the link's decisions to its learner, and a new network to the link. A `fresh`
+    /// exchange replaces that of the link before. Does nothing while the thread uses the mailbox.
     pub fn serve(&self, link: &mut LiveLink, fresh: &mut Option<Exchange>) {
         let Some(controller) = link.controller_mut() else {
             return;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_mailbox_is_in_use_decisions_stay_and_nobody_waits() {
+    fn while_the_mailbox_is_in_use_decisions_stay_and_the_loop_does_not_wait() {
         let mut link = link();
         let (mut fresh, mailbox) = (Exchange::of(&mut link), Mailbox::default());
         let mut training = Training::default();
