@@ -10,7 +10,7 @@ use quell_link::qoo::{self, Qoo};
 use quell_link::record::{self, Application, Run, Summary, mbps, ratio};
 use quell_link::words::Queue;
 use quell_qdisc::num;
-use quell_qdisc::time::{Duration, Instant, MS};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 use crate::app::App;
 use crate::capture::Capture;
@@ -37,6 +37,9 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// CPU time, s: after a slice that took less, the next one is twice as long; after one that took
 /// more than four times this, half as long.
 const SLICE_CPU_S: f64 = 0.02;
+/// Full-size packets that the fastest link may carry in a slice, so that traffic that begins in the
+/// middle of a long slice does not delay the next check: 0.2 s at 2 million packets per CPU-second.
+const SLICE_PACKETS: u128 = 400_000;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
 ///
@@ -60,9 +63,10 @@ pub struct Session {
     /// The world.
     pub world: World,
     capture: Option<Capture>,
-    /// End of the current slice, and length of the next.
+    /// End of the current slice, length of the next, and its upper bound.
     until: Instant,
     slice: Duration,
+    longest: Duration,
     /// `World::answers` when the world last stopped.
     answers: Option<u64>,
     cpu_s: f64,
@@ -79,6 +83,7 @@ impl Session {
             None => None,
         };
         Ok(Self {
+            longest: longest_slice(&world.scenario),
             world,
             capture,
             until: Instant::ZERO,
@@ -168,7 +173,8 @@ impl Session {
                 None => {
                     let now_s = clock.elapsed_s();
                     let next = self.until + self.slice;
-                    self.slice = slice_after(self.slice, now_s - before_s);
+                    let next_slice = slice_after(self.slice, now_s - before_s);
+                    self.slice = next_slice.min(self.longest);
                     before_s = now_s;
                     next
                 }
@@ -199,6 +205,20 @@ fn slice_after(slice: Duration, took_s: f64) -> Duration {
     } else {
         slice
     }
+}
+
+/// Upper bound of a slice: [`SLICE_PACKETS`] on the fastest link.
+fn longest_slice(scenario: &Scenario) -> Duration {
+    let links = std::iter::once(&scenario.link)
+        .chain(&scenario.hops)
+        .chain(&scenario.up);
+    let fastest = |link: &scenario::Link| match &link.rate {
+        scenario::Rate::Schedule(steps) => steps.iter().map(|step| step.1).max().unwrap_or(1),
+        rate => rate.mean_bps(scenario.duration),
+    };
+    let bps = links.map(fastest).max().unwrap_or(1).max(1);
+    let nanos = SLICE_PACKETS * 1514 * 8 * u128::from(SEC.as_nanos()) / u128::from(bps);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).clamp(SLICE.0, SLICE.1)
 }
 
 /// Queues of one direction under load, for the grade, AIM and QoO: the first queue, its modem and
@@ -601,7 +621,6 @@ fn active(r: &Report, warm: Instant, now: Instant) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::time::SEC;
 
     #[test]
     fn slices_are_as_long_as_a_stop_may_wait() {
@@ -612,5 +631,27 @@ mod tests {
         }
         assert_eq!((fast, slow), (SLICE.1, MS));
         assert_eq!(slice_after(SEC, 0.05), SEC);
+    }
+
+    #[test]
+    fn traffic_that_begins_late_on_a_fast_link_does_not_delay_a_stop() {
+        let text = "duration = \"9s\"\n[link]\nrate = \"100gbit\"\n\
+            [[flow]]\ncount = 20\nrtt = \"1ms\"\nstart = \"8.99s\"\n";
+        let s = Scenario::parse(text, "late", &Default::default()).expect("a scenario");
+        let world = World::new(Arc::new(s), "pfifo limit 1000", 1, None).expect("a world");
+        let mut run = Session::new(world, &RunOptions::default()).expect("a run");
+        // Without CPU time slices would be 4 s long: the last one would hold all packets.
+        let mut ends = 0;
+        let mut poll = || {
+            ends += 1;
+            Ok(())
+        };
+        let status = run.run_to_decision(&mut poll).expect("the end");
+        assert_eq!(status, Status::Done);
+        assert!(run.world.packets() > 10_000, "{}", run.world.packets());
+        assert!(
+            ends > 180,
+            "a slice of 48 ms has {SLICE_PACKETS} packets: {ends}"
+        );
     }
 }
