@@ -26,6 +26,12 @@ def lines(target: str, dev: str, line: Line, setting: Setting) -> list[str]:
     return targets.TARGETS[target].lines(dev, line, *search.shapes(setting, line))
 
 
+BOTH_WAYS = """
+flow = [{ count = 2, rtt = "20ms" }, { count = 2, rtt = "20ms", direction = "up" }]
+link = { rate = "1gbit", framing = "docsis", up = { rate = "100mbit", queue = "fq_codel" } }
+"""
+
+
 # Rates of shapers that do not know the framing. ----------------------------------------------------------------------
 
 
@@ -35,10 +41,7 @@ def test_a_rate_without_the_framing_carries_what_that_with_it_carries(
 ) -> None:
     """Two transfers each way: the acknowledgments of a faster upload take a part of the download's rate."""
     rate = Framing.of(framing).scaled(20_000_000, ETHERNET, 100_000_000)
-    (tmp_path / "both.toml").write_text(
-        f'flow = [{{ count = 2, rtt = "20ms" }}, {{ count = 2, rtt = "20ms", direction = "up" }}]\n'
-        f'link = {{ rate = "1gbit", framing = "{framing}", up = {{ rate = "100mbit", queue = "fq_codel" }} }}\n'
-    )
+    (tmp_path / "both.toml").write_text(BOTH_WAYS.replace("docsis", framing))
     queues = (f"cake bandwidth 20mbit {framing}", f"cake bandwidth {rate}bit overhead 14")
     given = [word for queue in queues for word in ("--aqm", queue)]
     done = quell("compare", "both.toml", "--duration", "10s", "--seeds", "1", *given, "--json", "-")
