@@ -131,6 +131,31 @@ def test_answers_to_no_request_do_not_reach_the_process(net: Modem, tmp_path: Pa
         assert row["answered"] > 0 and row["refused"] <= 1
 
 
+@pytest.mark.real_time
+@pytest.mark.parametrize("asked", [ASK, []], ids=["reflectors", "traffic"])
+def test_a_stall_does_not_begin_the_rates_again(net: Modem, tmp_path: Path, asked: list[str]) -> None:
+    socket = tmp_path / "status"
+    command = live(net, "--autorate", *asked, "--status", str(socket))
+    rates: dict[str, list[float]] = {"ingress": [], "egress": []}
+    with Traffic(net, "dddu") as traffic:
+        traffic.measure(8, 20, 5)
+        stalls = [direction["stalls"] for direction in status(socket)["directions"].values()]
+        for _ in range(2):
+            command.send_signal(signal.SIGSTOP)
+            time.sleep(0.5)
+            command.send_signal(signal.SIGCONT)
+            for _ in range(30):
+                time.sleep(0.05)
+                for name, direction in status(socket)["directions"].items():
+                    rates[name].append(direction["capacity_mbps"])
+        look = status(socket)["directions"]
+    code, said = stop(command)
+    assert code == 0, said
+    assert all(direction["stalls"] > before for direction, before in zip(look.values(), stalls, strict=True))
+    # A start would be at 0.1 Mbit/s for at least 0.3 s.
+    assert min(rates["ingress"]) > 2 and min(rates["egress"]) > 0.5, rates
+
+
 FLOOD = """
 import os, socket, time
 heard = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))

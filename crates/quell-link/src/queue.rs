@@ -505,6 +505,14 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.apply(now, None, &knobs);
     }
 
+    /// Lets the controller continue from what that of a queue which has ended knew of the line.
+    pub fn resume(&mut self, now: Instant, before: &Self) {
+        if let (Some(controller), Some(before)) = (&mut self.controller, &before.controller) {
+            let knobs = controller.resume(before.as_ref());
+            self.apply(now, None, &knobs);
+        }
+    }
+
     fn apply(&mut self, now: Instant, sub_queue: Option<usize>, knobs: &Knobs) {
         match sub_queue {
             Some(sub) => self.qdisc.set_sub_knobs(sub, knobs),

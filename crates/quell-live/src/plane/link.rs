@@ -413,6 +413,12 @@ impl LiveLink {
         self.bottleneck.queue.controller()?.learned()
     }
 
+    /// At time 0: the controller continues from what that of a link before knew of the line.
+    pub fn resume(&mut self, before: &Self) {
+        let queue = &mut self.bottleneck.queue;
+        queue.resume(Instant::ZERO, &before.bottleneck.queue);
+    }
+
     /// The guard's counters, if the controller has a guard.
     pub fn guard(&self) -> Option<&Stats> {
         self.bottleneck.queue.guard()

@@ -386,15 +386,18 @@ impl<D: InterfaceBackend> Loop<D> {
             self.slots[packet.place as usize] = None;
         }
         let learned = self.link.learned();
-        self.begin(learned);
+        let before = self.begin(learned);
+        self.link.resume(&before);
     }
 
-    /// Starts a link for the present task at time 0.
-    fn begin(&mut self, learned: Option<LearnedState>) {
+    /// Starts a link for the present task at time 0; returns the one before.
+    fn begin(&mut self, learned: Option<LearnedState>) -> LiveLink {
         self.pace = Pace::new();
-        self.link = self.task.link(&self.pace, self.backend.capacity(), learned);
+        let link = self.task.link(&self.pace, self.backend.capacity(), learned);
+        let before = std::mem::replace(&mut self.link, link);
         self.exchange = Exchange::of(&mut self.link);
         self.parser.wants = self.link.wants();
+        before
     }
 
     /// Starts a link for another task at time 0, and moves the held packets to it.

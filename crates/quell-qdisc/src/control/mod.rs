@@ -225,6 +225,12 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// Continues from these knobs, which another controller set.
     fn adopt(&mut self, _knobs: &Knobs) {}
 
+    /// Continues from what another controller, of a queue that has ended, knew of the line. Time
+    /// and counters of this controller are 0. The returned knobs are set at once.
+    fn resume(&mut self, _before: &dyn Control) -> Knobs {
+        Knobs::KEEP
+    }
+
     /// True if the last decision used a value that is not a number.
     fn is_broken(&self) -> bool {
         false

@@ -50,6 +50,8 @@ mod lasting;
 mod overload;
 mod params;
 
+use std::any::Any;
+
 use crate::time::{Duration, Instant, MS, SEC};
 pub use delays::Base;
 use delays::{AGREE, AGREE_TRAFFIC, BASE, Beginning, Delays, Evidence, Path};
@@ -628,6 +630,38 @@ impl Control for Pace {
 
     fn adopt(&mut self, knobs: &Knobs) {
         self.rate = knobs.rate_bps.map_or(self.rate, |bps| bps as f64);
+    }
+
+    fn resume(&mut self, before: &dyn Control) -> Knobs {
+        let Some(before) = (before as &dyn Any).downcast_ref::<Self>() else {
+            return Knobs::KEEP;
+        };
+        if let Some(beginning) = &before.beginning {
+            self.rate = beginning.rate;
+        } else if before.last_delay_at > Instant::ZERO {
+            // Not 0, so that no start follows: the smallest delays of the sources are known.
+            let known = Instant::from_nanos(1);
+            let paths = before.paths.iter();
+            *self = Self {
+                rate: before.rate_before_stall.unwrap_or(before.rate),
+                paths: paths
+                    .map(|path| path.map(|(path, trips)| (path.at_zero(), trips.at_zero())))
+                    .collect(),
+                jitter: before.jitter.at_zero(),
+                peak: before.peak,
+                usual_capacity: before.usual_capacity,
+                loaded_time: before.loaded_time,
+                from_traffic: before.from_traffic,
+                last_answer_at: known.min(before.last_answer_at),
+                answer_gap: before.answer_gap,
+                last_delay_at: known,
+                delay_gap: before.delay_gap,
+                capacity: before.capacity,
+                deviation: before.deviation,
+                ..self.clone()
+            };
+        }
+        self.bounded()
     }
 }
 

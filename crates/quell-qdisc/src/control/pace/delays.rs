@@ -75,6 +75,12 @@ impl Path {
         }
     }
 
+    /// The same, for a clock that begins at 0.
+    pub(super) fn at_zero(mut self) -> Self {
+        (self.base.since, self.last.1) = (Instant::ZERO, Instant::ZERO);
+        self
+    }
+
     /// Adds a delay; returns by how much it exceeds the smallest.
     pub(super) fn excess(&mut self, at: Instant, delay: Duration, loose: Duration) -> Duration {
         let (last, last_at) = self.last;

@@ -36,6 +36,14 @@ impl Jitter {
         allowance: Duration::ZERO,
     };
 
+    /// The same, for a clock that begins at 0.
+    pub(super) fn at_zero(self) -> Self {
+        Self {
+            last: [Evidence::NONE; 2],
+            ..self
+        }
+    }
+
     /// Adds a delay.
     pub(super) fn add(&mut self, evidence: Evidence) {
         let [first, middle] = self.last;

@@ -130,6 +130,52 @@ fn it_finds_rates_far_above_and_far_below_its_first() {
 }
 
 #[test]
+fn a_loop_that_continues_another_begins_with_its_rate_and_needs_no_start() {
+    for ingress in [true, false] {
+        let mut line = Line::new(ingress);
+        line.idle();
+        line.run(20 * SEC, 20.0, true);
+        let before = line.pace;
+        // Meanwhile packets passed unmanaged, and half a second of them waits in the modem before
+        // the line. (Behind it `Line` has no packets that the shaper did not send.)
+        let waiting = if ingress { 0.0 } else { 20e6 / 8.0 / 2.0 };
+        let mut line = Line {
+            queue: waiting,
+            ..Line::new(ingress)
+        };
+        let knobs = line.pace.resume(&before);
+        assert_eq!(knobs.rate_bps, Some(before.rate as u64), "{ingress}");
+        for _ in 0..20 {
+            line.run(100 * MS, 20.0, true);
+            // A start would set 0.1 Mbit/s.
+            assert!(line.mbps() > 1.0, "{ingress}: {}", line.mbps());
+        }
+        line.run(2 * SEC, 20.0, true);
+        let delay = line.run(SEC, 20.0, true);
+        assert!(line.mbps() > 10.0, "{ingress}: {}", line.mbps());
+        assert!(delay < 60.0, "{ingress}: {delay} ms");
+    }
+}
+
+#[test]
+fn a_loop_that_continues_one_in_its_start_makes_the_start_itself() {
+    let mut line = Line::new(false);
+    line.queue = 1e6;
+    line.run(100 * MS, 20.0, true);
+    assert_eq!(line.pace.rate, FLOOR);
+    let first = Params::default().first();
+    let mut next = Pace::new(&Params::default());
+    assert!(next.resume(&line.pace).rate_bps >= Some(first));
+    let mut line = Line {
+        pace: next,
+        queue: 1e6,
+        ..Line::new(false)
+    };
+    line.run(100 * MS, 20.0, true);
+    assert_eq!(line.pace.rate, FLOOR);
+}
+
+#[test]
 fn a_fall_of_the_rate_by_half_is_followed_within_a_second() {
     let mut line = Line::new(false);
     line.run(20 * SEC, 20.0, true);
