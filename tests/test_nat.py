@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,18 @@ try reaches http://10.8.8.2:8000/stranger
 {six} && try reaches 'http://[fd00:8::2]:8000/stranger' || echo yes
 kill $server $server6 $stranger $far
 """
+
+
+def test_signals_do_not_end_the_guard_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Path(nat.__file__).with_name("natguard.py").read_text().partition("sys.path.append")[0]
+    slow = tmp_path / "natguard.py"
+    slow.write_text(f"import time\ntime.sleep(0.5)\n{script}sys.stdin.read()\n")
+    monkeypatch.setattr(nat, "_GUARD", slow)
+    guard = nat._start_guard("[]")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        guard.send_signal(number)
+    guard.communicate(timeout=30)
+    assert guard.returncode == 0
 
 
 def test_the_start_lists_the_rules_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -111,11 +112,7 @@ def translated(device: str, network: str) -> Iterator[None]:
                 redirects = _join(file, index)
             rules = _rules(device, network, index, block=not forwards)
             shell = json.dumps([device, network, index, redirects])
-            command = [sys.executable, "-I", "-S", str(_GUARD), shell]
-            guarding = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
+            guarding = _start_guard(shell)
             for rule in rules:
                 _ran(*rule)
             if not forwards:
@@ -129,6 +126,19 @@ def translated(device: str, network: str) -> Iterator[None]:
             end(index, redirects)
         if told:
             _tell(shown, told)
+
+
+def _start_guard(shell: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", str(_GUARD), shell]
+    # The process ignores signals, but not before it runs.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end(index: int, redirects: int | None) -> None:

@@ -11,8 +11,11 @@ import signal
 import sys
 from pathlib import Path
 
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+for number in _IGNORED:
     signal.signal(number, signal.SIG_IGN)
+# They are blocked from the start of this process (nat.py).
+signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
 sys.path.append(str(Path(__file__).parents[2]))
 
 from quell.linux import nat  # noqa: E402 (from the folder of this file; signals are ignored before)
