@@ -2,7 +2,7 @@
 //!
 //! The file is safetensors. `champion` and `newest` are F32 and have all weights of a network in
 //! the order of [`Trainee::weights`]; the network's shape is that of the first network, which is
-//! not in the file. The metadata hold one key, `quell`: the [`Card`] as JSON, with a checksum.
+//! not in the file. The metadata hold one key, `quell`: a card as JSON, with a checksum.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
