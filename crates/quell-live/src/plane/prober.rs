@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use quell_link::Error;
-use quell_qdisc::{num, time};
+use quell_qdisc::time;
 use serde_json::{Value, json};
 
 use super::shared::Watch;
@@ -20,9 +20,9 @@ use crate::system::{host, sandbox, sys};
 /// Most packets read from a socket at a time, and the pause after so many, so that a flood costs
 /// only a share of one core.
 const READS: usize = 64;
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: time::Duration = time::Duration::from_millis(2);
 /// Time between two turns after which this process had been stopped, or got no processor time.
-const STOPPED: Duration = Duration::from_millis(250);
+const STOPPED: time::Duration = time::Duration::from_millis(250);
 /// Time without an answer after which the operator is told.
 const QUIET: Duration = Duration::from_secs(10);
 /// Longest wait, which bounds the time until the thread notices that it must stop.
@@ -166,15 +166,13 @@ impl Reflectors {
         }
         // These answers are discarded if they waited in the socket, while the loops started or
         // this process was stopped: their delays include that wait.
-        let stopped = time::Duration::from_nanos(num::low_u64(STOPPED.as_nanos()));
         let before = self.turned.replace(now);
-        let stale = before.is_none_or(|before| now > before + stopped);
+        let stale = before.is_none_or(|before| now > before + STOPPED);
         let mut packet = [0; 256];
         for (address, socket) in &self.sockets {
             for reads in 0.. {
                 if reads == READS {
-                    self.woken = sys::monotonic()
-                        + time::Duration::from_nanos(num::low_u64(PAUSE.as_nanos()));
+                    self.woken = sys::monotonic() + PAUSE;
                     break;
                 }
                 let Ok(length) = socket.recv(&mut packet) else {
@@ -355,14 +353,13 @@ mod tests {
         // The next request is due after 200 ms.
         std::thread::sleep(Duration::from_millis(210));
         reflectors.ask(reflectors.now()).expect("a request");
-        let (stopped, begin) = (STOPPED + Duration::from_millis(50), Instant::now());
-        std::thread::sleep(stopped);
+        let (stopped, begin) = (STOPPED + 50 * time::MS, Instant::now());
+        std::thread::sleep(Duration::from_nanos(stopped.as_nanos()));
         while heard.len() < 2 {
             assert!(begin.elapsed() < Duration::from_secs(20), "no answers");
             reflectors.turn(|answer| heard.push(answer.round_trip));
             std::thread::sleep(Duration::from_millis(10));
         }
-        let stopped = time::Duration::from_nanos(num::low_u64(stopped.as_nanos()));
         assert!(heard.iter().all(|time| *time < stopped), "{heard:?}");
     }
 

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{Affine, Card, Error, Policy};
+use crate::rng::fnv_1a;
 
 /// The metadata's key.
 pub(crate) const KEY: &str = "quell";
@@ -53,17 +54,31 @@ impl Policy {
             ));
             tensors.push((format!("{name}.bias"), vec![outputs], le(&affine.bias)));
         }
-        let views: Result<Vec<_>, _> = tensors
+        let tensors = tensors
             .iter()
-            .map(|(name, shape, data)| {
-                TensorView::new(Dtype::F32, shape.clone(), data).map(|view| (name, view))
-            })
-            .collect();
-        let bad = |e: &dyn std::fmt::Display| Error::new(e.to_string());
-        let card = serde_json::to_string(card).map_err(|e| bad(&e).under("model card"))?;
-        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
-        safetensors::serialize(views.map_err(|e| bad(&e))?, Some(metadata)).map_err(|e| bad(&e))
+            .map(|(name, shape, data)| (name.as_str(), Dtype::F32, shape.clone(), &data[..]));
+        let card = serde_json::to_string(card);
+        let card = card.map_err(|e| Error::new(e.to_string()).under("model card"))?;
+        whole(card, tensors)
     }
+}
+
+/// The bytes of a safetensors file with this card and these tensors: name, type, shape, data.
+pub(crate) fn whole<'a>(
+    card: String,
+    tensors: impl IntoIterator<Item = (&'a str, Dtype, Vec<usize>, &'a [u8])>,
+) -> Result<Vec<u8>, Error> {
+    let bad = |e: safetensors::SafeTensorError| Error::new(e.to_string());
+    let view = |(name, dtype, shape, data)| Ok((name, TensorView::new(dtype, shape, data)?));
+    let views: Result<Vec<_>, _> = tensors.into_iter().map(view).collect();
+    let metadata = [(KEY.to_owned(), card)].into_iter().collect();
+    safetensors::serialize(views.map_err(bad)?, Some(metadata)).map_err(bad)
+}
+
+/// 64-bit FNV-1a, in hexadecimal, of a card whose own checksum is empty and of the tensors' bytes.
+pub(crate) fn checksum(card: &str, tensors: [&[u8]; 2]) -> String {
+    let tensors = tensors.into_iter().flatten().copied();
+    format!("{:016x}", fnv_1a(card.bytes().chain(tensors)))
 }
 
 /// Prefixes of the names of tensors that are not the policy's.

@@ -17,8 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::readings::Arithmetic;
 use super::{Params, Values};
 use crate::policy::Error;
-use crate::policy::file::{KEY, open};
-use crate::rng::fnv_1a;
+use crate::policy::file::{checksum, open, whole};
 
 /// The version of the file format that this quell writes. It also reads 2, which has no checksum,
 /// and 1, whose parameters also lack `step`, `alpha_min` and `published_reward` (1, 0, true).
@@ -54,13 +53,6 @@ pub struct Card {
 impl Card {
     fn json(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|e| Error::new(e.to_string()))
-    }
-
-    /// The checksum of a file with this card, whose own is empty, and with these tensors.
-    fn checksum(&self, q: &[u8], visits: &[u8]) -> Result<String, Error> {
-        let card = self.json()?;
-        let bytes = card.bytes().chain(q.iter().chain(visits).copied());
-        Ok(format!("{:016x}", fnv_1a(bytes)))
     }
 }
 
@@ -128,7 +120,6 @@ impl Table {
     /// # Errors
     /// If the card cannot be written, which does not happen.
     pub fn save(&self) -> Result<Vec<u8>, Error> {
-        let bad = |e: &dyn std::fmt::Display| Error::new(e.to_string());
         let (dtype, q): (_, Vec<u8>) = match &self.q {
             Values::Float(q) => (
                 Dtype::F64,
@@ -143,20 +134,15 @@ impl Table {
         let visits: Vec<u8> = visits.flat_map(|n| n.to_le_bytes()).collect();
         let shape = vec![self.visits.len(), 2];
         let tensors = [
-            ("q", TensorView::new(dtype, shape.clone(), &q)),
-            ("visits", TensorView::new(Dtype::U32, shape, &visits)),
+            ("q", dtype, shape.clone(), &q[..]),
+            ("visits", Dtype::U32, shape, &visits[..]),
         ];
-        let tensors: Result<Vec<_>, _> = tensors
-            .into_iter()
-            .map(|(name, view)| view.map(|view| (name, view)))
-            .collect();
         let mut card = Card {
             format: FORMAT,
             ..self.card.clone()
         };
-        card.checksum = card.checksum(&q, &visits)?;
-        let metadata = [(KEY.to_owned(), card.json()?)].into_iter().collect();
-        safetensors::serialize(tensors.map_err(|e| bad(&e))?, Some(metadata)).map_err(|e| bad(&e))
+        card.checksum = checksum(&card.json()?, [&q, &visits]);
+        whole(card.json()?, tensors)
     }
 
     /// Reads a table from the bytes of a file; `file` is its name, for errors.
@@ -199,7 +185,7 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
         );
     }
     let has_checksum = card.format >= 3 || !found.is_empty();
-    if has_checksum && found != card.checksum(data[0], data[1])? {
+    if has_checksum && found != checksum(&card.json()?, data) {
         let what = "the file is not as it was written";
         let remedy = format!("copy it again, or {RETRAIN}");
         return Err(Error::new(what).remedy(remedy).under("card: checksum"));
@@ -274,6 +260,7 @@ mod tests {
     use super::super::LearnQueue;
     use super::*;
     use crate::control::Control;
+    use crate::policy::file::KEY;
     use crate::time::{Duration, MS};
     use crate::{Gauges, Rng};
     use proptest::prelude::*;

@@ -4,11 +4,10 @@
 //! the order of [`Trainee::weights`]; the network's shape is that of the first network, which is
 //! not in the file. The metadata hold one key, `quell`: a card as JSON, with a checksum.
 
-use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::file::{KEY, open};
+use crate::policy::file::{checksum, open, whole};
 use crate::policy::{Error, Policy, Trainee};
 use crate::rng::fnv_1a;
 
@@ -64,9 +63,7 @@ impl Card {
     /// Sets the checksum for these tensors.
     fn seal(mut self, champion: &[u8], newest: &[u8]) -> Result<Self, Error> {
         self.checksum.clear();
-        let bytes = self.json()?.into_bytes().into_iter();
-        let sum = fnv_1a(bytes.chain(champion.iter().chain(newest).copied()));
-        self.checksum = format!("{sum:016x}");
+        self.checksum = checksum(&self.json()?, [champion, newest]);
         Ok(self)
     }
 }
@@ -111,7 +108,6 @@ impl Networks {
     /// # Errors
     /// If the card cannot be written, which does not happen.
     pub fn save(&self, origin: &str) -> Result<Vec<u8>, Error> {
-        let bad = |e: &dyn std::fmt::Display| Error::new(e.to_string());
         let (champion, newest) = (weights(&self.champion), weights(&self.newest));
         let card = Card {
             format: FORMAT,
@@ -123,15 +119,9 @@ impl Networks {
         };
         let card = card.seal(&champion, &newest)?;
         let tensors = [("champion", &champion), ("newest", &newest)];
-        let tensors: Result<Vec<_>, _> = tensors
-            .into_iter()
-            .map(|(name, data)| {
-                let view = TensorView::new(Dtype::F32, vec![data.len() / 4], data);
-                view.map(|view| (name, view))
-            })
-            .collect();
-        let metadata = [(KEY.to_owned(), card.json()?)].into_iter().collect();
-        safetensors::serialize(tensors.map_err(|e| bad(&e))?, Some(metadata)).map_err(|e| bad(&e))
+        let tensors =
+            tensors.map(|(name, data)| (name, Dtype::F32, vec![data.len() / 4], &data[..]));
+        whole(card.json()?, tensors)
     }
 
     /// Reads the networks of a queue with the same first network, and their origin; `file` is the
