@@ -209,6 +209,13 @@ def test_an_integer_beyond_64_bits_is_refused(words: tuple[str, ...]) -> None:
     assert f"'{words[-1]}': {2**64} is not in the range" in done.stderr
 
 
+@pytest.mark.parametrize("words", [("train", "rl-aqm", "--delay-scale"), ("train", "hush", "--sigma")])
+def test_nan_is_refused_where_a_number_is_expected(words: tuple[str, ...]) -> None:
+    done = subprocess.run([QUELL, *words, "nan"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"'{words[-1]}': nan is not a number" in done.stderr
+
+
 @pytest.mark.parametrize("number", ["0", "²", "x", "9" * 5000])
 def test_a_bad_width_in_the_environment_is_ignored(number: str) -> None:
     """In 0 columns rich prints nothing, not even an error."""

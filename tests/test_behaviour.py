@@ -32,6 +32,12 @@ def test_a_network_whose_weights_are_zero_is_a_constant() -> None:
     assert mean.values == pytest.approx((-0.8, -0.8, -0.8))
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in MODELS.glob("*.safetensors")))
+def test_every_shipped_network_is_shown(quell: Quell, name: str) -> None:
+    done = quell("show", str(MODELS / name))
+    assert "over a grid of the inputs" in done.stdout
+
+
 def test_rl_aqm_as_published_is_a_constant_and_the_default_is_not() -> None:
     for name, constant in (("rl-aqm-as-published", True), ("rl-aqm", False), ("rl-aqm-throughput", False)):
         found = network(f"{name}.safetensors")

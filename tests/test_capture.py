@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -98,6 +99,13 @@ def test_a_capture_that_is_still_being_written_is_read(tmp_path: Path) -> None:
     for cut in (7, 11, 23, 40):
         file.write_bytes(whole[: len(whole) - cut])
         assert Seen.load(file).flows["download"] == 2
+
+
+@pytest.mark.parametrize("ng", [False, True])
+def test_zeros_after_the_last_packet_end_a_capture(tmp_path: Path, ng: bool) -> None:
+    file = write(tmp_path / "line.pcap", busy_line(), ng=ng)
+    os.truncate(file, 100 << 30)  # sparse: takes no space
+    assert Seen.load(file).flows["download"] == 2
 
 
 @pytest.mark.parametrize(

@@ -293,10 +293,8 @@ def test_weights_that_are_not_those_of_the_card_are_reported(tmp_path: Path) -> 
     from quell.common import origin
 
     path = make(tmp_path / "x.safetensors", 1, [2, 9, 9], ["relu", "relu"], {"y": ("linear", 1)})
-    data = path.read_bytes()
     card = Policy.load(path).card | {"format": 2, "origin": origin.of_this_machine(threads=2, chosen_by="lot")}
     tensors = Policy.load(path).tensors()
-    assert not origin.check("x", data, Policy.load(path).card)
     data, _ = origin.sealed(lambda card: write(path, dict(card), tensors).read_bytes(), card)
     said = subprocess.run(
         [sys.executable, "-m", "quell", "show", str(path)], capture_output=True, text=True, check=True

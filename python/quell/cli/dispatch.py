@@ -18,6 +18,7 @@ import typer
 from quell import _core
 from quell._core import InputError
 from quell.cli import completion, usage, written
+from quell.cli.command import Command
 from quell.common import files
 from quell.common.console import err, out
 from quell.common.status import BAD_INPUT, FAILED, INTERRUPTED, OK
@@ -85,7 +86,7 @@ def _add(program: typer.Typer, name: str) -> None:
     else:
         settings = getattr(module, "CONTEXT", None)
         examples = module.EXAMPLES if isinstance(module.EXAMPLES, str) else module.EXAMPLES[name]
-        program.command(name, context_settings=settings, epilog=examples)(getattr(module, name))
+        program.command(name, cls=Command, context_settings=settings, epilog=examples)(getattr(module, name))
 
 
 def _usage(error: typer.TyperException, named: Sequence[str]) -> str:

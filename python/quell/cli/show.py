@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json as _json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from string import digits
 from typing import Annotated, Any
 
 import typer
@@ -109,14 +110,9 @@ def show(
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
     if (networks := _learned_networks(data)) is not None:
         return _show_learned_networks(file, networks, targets)
-    try:
-        learned = QTable.load(file)
-    except InputError as error:
-        try:
-            network = behaviour.Network(str(file), data)
-        except InputError:
-            raise error from None
-        return _show_network(file, network, targets)
+    if _is_network(data):
+        return _show_network(file, behaviour.Network(str(file), data), targets)
+    learned = QTable.load(file)
     plain = {"card": learned.card, "limits": learned.limits, "q_ms": learned.values, "visits": learned.visits}
     targets.write_json(plain, indent=None)
     if not targets.quiet:
@@ -125,6 +121,14 @@ def show(
         write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
     return 0
+
+
+def _is_network(data: bytes) -> bool:
+    try:
+        header, _ = origin.split(data)
+    except (ValueError, RecursionError):
+        return False
+    return any(name.startswith("heads.") for name in header)
 
 
 def _learned_networks(data: bytes) -> dict[str, Any] | None:
@@ -149,13 +153,12 @@ def _show_learned_networks(file: Path, card: dict[str, Any], targets: Targets) -
 
 
 def _show_network(file: Path, network: behaviour.Network, targets: Targets) -> int:
-    checked = origin.check(str(file), network.data, network.card)
     does = _behaviour(network)
     if targets.html is not None:
         raise InputError(f"{file}: a network has no picture; leave --html out")
     targets.write_json({"card": network.card, "behaviour": does}, indent=None)
     if not targets.quiet:
-        _print_card(network.card, checked=checked)
+        _print_card(network.card)
         _print_behaviour(does)
     return 0
 
@@ -278,11 +281,32 @@ def _about(table: QTable) -> str:
     )
 
 
-def _print_card(card: dict[str, Any], *, checked: bool) -> None:
+def _numbered(names: Iterable[str]) -> list[str]:
+    """Write three names or more that differ by consecutive numbers at their ends as one: `backlog_5 to 14`."""
+    runs: list[list[str]] = []
+    before = None
+    for name in names:
+        stem = name.rstrip(digits)
+        number = name[len(stem) :]
+        here = (stem, int(number)) if 0 < len(number) < 9 else None
+        if here is not None and before == (stem, here[1] - 1):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+        before = here
+    out = []
+    for run in runs:
+        last = run[-1][len(run[-1].rstrip(digits)) :]
+        out += run if len(run) < 3 else [f"{run[0]} to {last}"]
+    return out
+
+
+def _print_card(card: dict[str, Any]) -> None:
     heads = ", ".join(f"{h['name']} ({', '.join(h['outputs'])})" for h in card["heads"])
-    lines = [card["what"], f"reads {', '.join(i['name'] for i in card['inputs'])}", f"gives {heads}"]
+    inputs = ", ".join(_numbered(i["name"] for i in card["inputs"]))
+    lines = [card["what"], f"reads {inputs}", f"gives {heads}"]
     lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
-    lines += origin.lines(card, checked=checked)
+    lines += origin.lines(card)
     for line in lines:
         out.print(one_line(line), soft_wrap=True)
 

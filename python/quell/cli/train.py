@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from quell.cli.command import Command
 from quell.cli.trainers import a3c_l4s, hush, learnqueue, lfq, rl_aqm
 
 training = typer.Typer(
@@ -18,8 +19,8 @@ def _train() -> None:
     """Train a learned controller."""
 
 
-training.command("rl-aqm", epilog=rl_aqm.EXAMPLES)(rl_aqm.train_rl_aqm)
-training.command("lfq", epilog=lfq.EXAMPLES)(lfq.train_lfq)
-training.command("a3c-l4s", epilog=a3c_l4s.EXAMPLES)(a3c_l4s.train_a3c_l4s)
-training.command("learnqueue", epilog=learnqueue.EXAMPLES)(learnqueue.train_learnqueue)
-training.command("hush", epilog=hush.EXAMPLES)(hush.train_hush)
+training.command("rl-aqm", cls=Command, epilog=rl_aqm.EXAMPLES)(rl_aqm.train_rl_aqm)
+training.command("lfq", cls=Command, epilog=lfq.EXAMPLES)(lfq.train_lfq)
+training.command("a3c-l4s", cls=Command, epilog=a3c_l4s.EXAMPLES)(a3c_l4s.train_a3c_l4s)
+training.command("learnqueue", cls=Command, epilog=learnqueue.EXAMPLES)(learnqueue.train_learnqueue)
+training.command("hush", cls=Command, epilog=hush.EXAMPLES)(hush.train_hush)

@@ -1,4 +1,4 @@
-"""Origin of a network: its training according to the model card, and whether its weights are unchanged."""
+"""Origin of a network: how it was trained, on which machine, and the hash of its weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from quell._core import InputError, Scenario
+from quell._core import Scenario
 from quell.common.text import counted
 
 LIBRARIES = ("numpy", "torch", "stable_baselines3", "ray")
@@ -59,21 +59,7 @@ def sealed(save: Callable[[Mapping[str, Any]], bytes], card: Mapping[str, Any]) 
     return save(whole), whole
 
 
-def check(file: str, data: bytes, card: Mapping[str, Any]) -> bool:
-    """Check that a model file's weights match the hash in its card; False if the card has none.
-
-    Raises InputError if they do not match.
-    """
-    expected = (card.get("origin") or {}).get("weights_sha256", "")
-    if expected and expected != weights_sha256(data):
-        raise InputError(
-            f"{file}: model card: origin.weights_sha256: the weights are not those that were saved with this card; "
-            "copy or download the file again"
-        )
-    return bool(expected)
-
-
-def lines(card: Mapping[str, Any], *, checked: bool) -> list[str]:
+def lines(card: Mapping[str, Any]) -> list[str]:
     """Describe the origin in lines of text; none for a card of format 1."""
     origin = card.get("origin")
     if not origin:
@@ -90,8 +76,8 @@ def lines(card: Mapping[str, Any], *, checked: bool) -> list[str]:
         found.append(f"weights chosen by {origin['chosen_by']}")
     if origin["scenario_sha256"]:
         found.append(f"scenario SHA-256 {origin['scenario_sha256']}")
-    if checked:
-        found.append(f"weights SHA-256 {origin['weights_sha256']} (checked)")
+    if origin["weights_sha256"]:
+        found.append(f"weights SHA-256 {origin['weights_sha256']} (checked)")  # when the file was loaded
     return found
 
 

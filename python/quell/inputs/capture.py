@@ -29,6 +29,8 @@ _BULK = 500_000
 _LONGEST_S = 86_400
 _LONGEST_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
+_MOST_EMPTY = 1000
+"""Largest number of successive records without a byte of a packet."""
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _TCP, _UDP = 6, 17
@@ -330,7 +332,11 @@ def _packets(path: Path) -> Iterator[_Packet]:
         if link not in _IP_AT:
             raise InputError(f"{path}: link type {link}; quell reads captures of Ethernet, IP and Linux's `any`")
         try:
+            empty = 0
             for at, frame in reader:
+                empty = 0 if frame else empty + 1
+                if empty > _MOST_EMPTY:
+                    return  # zeros: space that was reserved for the file and never written
                 if (packet := _parse(float(at), frame, link)) is not None:
                     yield packet
         except (ValueError, dpkt.Error, struct.error):

@@ -196,7 +196,7 @@ def _flows(network: Network) -> Rows:
     weights = []
     for name in (f"{layer}.{part}" for layer in names for part in ("weight", "bias")):
         begin, end = header[name]["data_offsets"]
-        weights.append(array("f", body[begin:end]))
+        weights.append(array("f", bytes(body[begin:end])))
     columns = _core.lfq_experiments(weights, 1, 100, 0.01)
     return [
         row

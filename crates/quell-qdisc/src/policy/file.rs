@@ -17,6 +17,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use sha2::{Digest, Sha256};
 
 use super::{Affine, Card, Error, Policy};
 use crate::rng::fnv_1a;
@@ -28,8 +29,8 @@ impl Policy {
     /// Reads a policy from the bytes of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a
-    /// number is not right.
+    /// If the bytes are truncated or not a safetensors file, the card, its version, a shape or a
+    /// number is not right, or the weights are not those whose SHA-256 the card has.
     pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
         load(bytes).map_err(|e| e.at(file))
     }
@@ -106,6 +107,9 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
     let (card, tensors) = open(bytes)?;
     let card = Card::from_json(&card)?;
     card.check()?;
+    if let Some(origin) = &card.origin {
+        check_weights(bytes, &origin.weights_sha256)?;
+    }
 
     let mut layers = Vec::new();
     let mut width = card.inputs.len();
@@ -174,6 +178,24 @@ fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>,
     }
     let (numbers, _) = tensor.data().as_chunks::<4>();
     Ok(numbers.iter().map(|b| f32::from_le_bytes(*b)).collect())
+}
+
+/// Refuses bytes after the header whose SHA-256 is not `expected`, in hexadecimal; empty: unknown.
+fn check_weights(bytes: &[u8], expected: &str) -> Result<(), Error> {
+    let weights = bytes.split_first_chunk::<8>().and_then(|(length, rest)| {
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        rest.get(length..)
+    });
+    let found = Sha256::digest(weights.unwrap_or_default());
+    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+    if expected.is_empty() || expected == found {
+        return Ok(());
+    }
+    Err(
+        Error::new("the weights are not those that were saved with this card")
+            .remedy("copy or download the file again")
+            .under("model card: origin.weights_sha256"),
+    )
 }
 
 /// Refuses tensors that claim to end beyond the file: safetensors 0.8 adds such an end to the

@@ -2,7 +2,7 @@
 //! are refused.
 
 use proptest::prelude::*;
-use quell_qdisc::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy};
+use quell_qdisc::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Origin, Policy};
 use safetensors::SafeTensors;
 
 /// Written by `tools/policy_reference.py`.
@@ -385,6 +385,32 @@ fn tensors_that_end_near_2_to_the_64_are_refused() {
         let numbers = (end - start) / 4;
         format!(r#""a{i}":{{"dtype":"F32","shape":[{numbers}],"data_offsets":[{start},{end}]}}"#)
     }
+}
+
+#[test]
+fn weights_must_be_those_whose_hash_the_card_has() {
+    let with = |weights_sha256: &str| {
+        let mut card = card(&[2, 1], Activation::Linear, Activation::Linear);
+        card.format = 2;
+        card.origin = Some(Origin {
+            weights_sha256: weights_sha256.into(),
+            ..Origin::default()
+        });
+        let tensors = [
+            ("heads.0.weight", "F32", vec![1, 2], ones(2)),
+            ("heads.0.bias", "F32", vec![1], ones(1)),
+        ];
+        file(&tensors, Some(serde_json::to_string(&card).unwrap()))
+    };
+    // Of three times 1f32, as sha256sum prints it.
+    let hash = "8a31a40ecac0ceb4d87b30bd156ca7a547e8e33dc071454b765fbc777d1c34a1";
+    assert!(Policy::load("good", &with(hash)).is_ok());
+    assert!(Policy::load("unknown", &with("")).is_ok());
+    assert_eq!(
+        refusal(&with(&hash.replace('0', "1"))),
+        "bad.safetensors: model card: origin.weights_sha256: the weights are not those that were \
+         saved with this card; copy or download the file again"
+    );
 }
 
 #[test]
