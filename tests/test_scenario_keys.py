@@ -184,7 +184,7 @@ def test_replace_changes_what_is_named_and_nothing_else() -> None:
 
 
 def test_defaults_follow_what_was_replaced() -> None:
-    base = Scenario.from_keys(link={"rate": "5mbit", "delay": "10ms"}, flow=[{"cc": "bic", "beta": 0.7}])
+    base = Scenario.from_keys(link={"rate": "5mbit", "delay": "10ms"}, flow=[{"cc": "bic_ns3", "beta": 0.7}])
     far = toml(base.replace(link={"delay": "40ms"}, flow={"cc": "prague"}))["flow"][0]
     assert (far["rtt"], far["ecn"], far["ect"]) == ("80ms", True, 1)
     assert "beta" not in far

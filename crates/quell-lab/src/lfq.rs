@@ -511,7 +511,7 @@ fn scenario(base: &Scenario, draws: &Draws) -> Scenario {
         flow.rtt = draws.rtt;
         if let FlowKind::Tcp(tcp) = &mut flow.kind {
             tcp.cc = if draws.bic {
-                Cc::Bic { beta: BIC_BETA }
+                Cc::BicNs3 { beta: BIC_BETA }
             } else {
                 Cc::NewReno
             };

@@ -16,7 +16,7 @@ from quell.inputs.shortcuts import Network
 _LFQ_DRAWS: dict[str, tuple[str, ...]] = {
     "rate": ("5mbit", "25mbit"),
     "rtt": ("5ms", "25ms"),
-    "cc": ("newreno", "bic"),
+    "cc": ("newreno", "bic_ns3"),
 }
 
 

@@ -424,6 +424,7 @@ class Flow(_From, total=False):
             "reno",
             "cubic",
             "bic",
+            "bic_ns3",
             "bbr",
             "bbr3",
             "dctcp",

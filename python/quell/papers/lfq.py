@@ -170,7 +170,7 @@ PLAIN: keys.Flow = {}
 def scenario(cc: Cc, mbps: float, rtt_ms: float, more: keys.Flow = PLAIN) -> Scenario:
     """Return the paper's link with one flow; `more` are further keys of the flow."""
     half_us = round(rtt_ms * 500)
-    flow: keys.Flow = {"cc": cc, "rtt": f"{2 * half_us}us", **more}
+    flow: keys.Flow = {"cc": "bic_ns3" if cc == "bic" else cc, "rtt": f"{2 * half_us}us", **more}
     return Scenario("lfq").replace(link={"rate": f"{round(mbps * 1e6)}bit", "delay": f"{half_us}us"}, flow=flow)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quell import _core
 from quell._core import Scenario
+from quell.inputs import keys
 
 if TYPE_CHECKING:
     from quell._core import Buffer
@@ -62,9 +63,8 @@ def evaluate(queue: str, points: int = 100) -> dict[str, Any]:
 def _run(queue: str, cc: Cc, axis: str, value: float) -> dict[str, Any]:
     rate_bps, rtt_s = (value, 15e-3) if axis == "rate" else (15e6, value)
     half_us = round(rtt_s * 1e6 / 2)
-    scenario = Scenario("lfq").replace(
-        link={"rate": f"{round(rate_bps)}bit", "delay": f"{half_us}us"}, flow={"cc": cc, "rtt": f"{2 * half_us}us"}
-    )
+    flow: keys.Flow = {"cc": "bic_ns3" if cc == "bic" else cc, "rtt": f"{2 * half_us}us"}
+    scenario = Scenario("lfq").replace(link={"rate": f"{round(rate_bps)}bit", "delay": f"{half_us}us"}, flow=flow)
     records: list[str] = []
     _core.run_many(scenario, [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
     record: dict[str, Any] = json.loads(records[0])

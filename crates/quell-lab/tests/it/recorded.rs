@@ -71,7 +71,7 @@ const SURROUNDINGS: &[(&str, &str)] = &[
         rate = "10mbit"
         queue = "pfifo limit 50"
         [[flow]]
-        cc = "bic"
+        cc = "bic_ns3"
         count = 3
         rtt = "30ms"
         stagger = "300ms"

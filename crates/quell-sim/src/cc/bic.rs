@@ -4,9 +4,9 @@
 //!
 //! Linux and ns-3 differ in two things: near the target Linux takes four times as many packets per
 //! packet of growth (`smooth_part` 20 against 5), and Linux corrects for delayed ACKs although it
-//! counts packets, so that it grows twice as fast as intended. The default is ns-3's, with which
-//! LFQ was trained and measured; `Params::linux` is the kernel's. Deviations from ns-3: slow start
-//! counts acknowledged packets, not ACKs.
+//! counts packets, so that it grows twice as fast as intended. `bic` is Linux's; `bic_ns3` is
+//! ns-3's, with which LFQ was trained and measured. Deviations from ns-3: slow start counts
+//! acknowledged packets, not ACKs.
 
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub struct Params {
     pub max_increment: u32,
     /// Up to this window, packets, it is Reno (14).
     pub low_window: u32,
-    /// Rounds, times B, per packet of growth close to the last maximum (5; Linux 20).
+    /// Rounds, times B, per packet of growth close to the last maximum (Linux 20, ns-3 5).
     pub smooth_part: u32,
     /// Remember less than the window at the loss if it was below the previous maximum.
     pub fast_convergence: bool,
@@ -30,34 +30,26 @@ pub struct Params {
     pub delayed_ack: bool,
 }
 
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            beta: 819,
-            max_increment: 16,
-            low_window: 14,
-            smooth_part: 5,
-            fast_convergence: true,
-            delayed_ack: false,
-        }
-    }
-}
-
 impl Params {
     /// Linux's module parameters.
     pub fn linux() -> Self {
         Self {
+            beta: 819,
+            max_increment: 16,
+            low_window: 14,
             smooth_part: 20,
+            fast_convergence: true,
             delayed_ack: true,
-            ..Self::default()
         }
     }
 
-    /// The defaults with another multiplicative decrease; `beta` in (0, 1).
-    pub fn with_beta(beta: f64) -> Self {
+    /// ns-3's attributes with this multiplicative decrease, in (0, 1).
+    pub fn ns3(beta: f64) -> Self {
         Self {
             beta: num::whole_u32(beta * f64::from(SCALE)),
-            ..Self::default()
+            smooth_part: 5,
+            delayed_ack: false,
+            ..Self::linux()
         }
     }
 }
@@ -219,7 +211,7 @@ mod tests {
 
     #[test]
     fn growth_is_linear_far_from_the_last_maximum_and_slows_close_to_it() {
-        let (mut b, mut s) = after_loss_at(1000, Params::default());
+        let (mut b, mut s) = after_loss_at(1000, Params::ns3(0.8));
         assert_eq!(s.cwnd, 799); // 1000 * 819 / 1024
         let first = round(&mut b, &mut s, 1);
         // At most 16 per round; the integer division of the window makes it 16 or 17.
@@ -235,7 +227,7 @@ mod tests {
 
     #[test]
     fn beyond_the_last_maximum_it_accelerates_to_the_largest_increment() {
-        let (mut b, mut s) = after_loss_at(400, Params::default());
+        let (mut b, mut s) = after_loss_at(400, Params::ns3(0.8));
         s.cwnd = 400;
         let gains: Vec<u32> = (1..60).map(|n| round(&mut b, &mut s, n)).collect();
         assert!(gains[0] <= 1, "{gains:?}");
@@ -247,7 +239,7 @@ mod tests {
 
     #[test]
     fn small_windows_are_reno() {
-        let mut b = Bic::new(Params::default());
+        let mut b = Bic::new(Params::ns3(0.8));
         let mut s = Sock {
             cwnd_limited: true,
             ssthresh: 10,
@@ -260,7 +252,7 @@ mod tests {
 
     #[test]
     fn fast_convergence_remembers_less_than_the_window_that_was_lost() {
-        let (mut b, mut s) = after_loss_at(1000, Params::default());
+        let (mut b, mut s) = after_loss_at(1000, Params::ns3(0.8));
         s.cwnd = 900;
         b.ssthresh(&mut s, Instant::ZERO);
         assert_eq!(b.last_max_cwnd, 900 * (1024 + 819) / 2048);
@@ -268,7 +260,7 @@ mod tests {
 
     #[test]
     fn beta_is_an_option() {
-        let (_, s) = after_loss_at(1000, Params::with_beta(0.7));
+        let (_, s) = after_loss_at(1000, Params::ns3(0.7));
         assert_eq!(s.cwnd, 699); // 716 / 1024
     }
 

@@ -362,7 +362,8 @@ impl CongestionControl {
                 rfc9438,
                 ..cubic::Params::default()
             })),
-            Cc::Bic { beta } => Self::Bic(Bic::new(bic::Params::with_beta(beta))),
+            Cc::Bic => Self::Bic(Bic::new(bic::Params::linux())),
+            Cc::BicNs3 { beta } => Self::Bic(Bic::new(bic::Params::ns3(beta))),
             Cc::Bbr => Self::Bbr(Box::default()),
             Cc::Bbr3 => Self::Bbr3(Box::default()),
             Cc::Dctcp => Self::Dctcp(Dctcp::new()),

@@ -318,12 +318,12 @@ fn errors_name_file_line_key_and_remedy() {
             "home.toml:5: flow[1].arrivals: \"0\" is out of range",
         ),
         (
-            "cc = \"bic\"\nbeta = 1",
+            "cc = \"bic_ns3\"\nbeta = 1",
             "home.toml:5: flow[1].beta: \"1\" is out of range",
         ),
         (
             "cc = \"bbr\"\nbeta = 0.5",
-            "home.toml:5: flow[1].beta: `beta` is for cc = \"bic\" alone; leave it out, or write cc = \"bic\"",
+            "home.toml:5: flow[1].beta: `beta` is for cc = \"bic_ns3\" alone; leave it out, or write cc = \"bic_ns3\"",
         ),
         (
             "mss = 8000\nbuffer = 4000",

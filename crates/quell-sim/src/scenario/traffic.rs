@@ -433,8 +433,10 @@ pub enum Cc {
         /// Follow RFC 9438 instead of Linux.
         rfc9438: bool,
     },
-    /// `bic` with its β (0.8, as published in LFQ).
-    Bic {
+    /// `bic`, as in Linux.
+    Bic,
+    /// `bic_ns3`, as in ns-3, with its β (0.8, as published in LFQ).
+    BicNs3 {
         /// Multiplicative decrease.
         beta: f64,
     },
@@ -465,8 +467,7 @@ pub enum Cc {
 
 impl Cc {
     /// Names for [`Cc::named`].
-    pub(super) const NAMES: &str =
-        "newreno|reno|cubic|bic|bbr|bbr3|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
+    pub(super) const NAMES: &str = "newreno|reno|cubic|bic|bic_ns3|bbr|bbr3|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
 
     /// A congestion control of another crate: `name` appears in records, `make` is called for each
     /// connection.
@@ -482,7 +483,8 @@ impl Cc {
         match self {
             Cc::NewReno => "newreno",
             Cc::Cubic { .. } => "cubic",
-            Cc::Bic { .. } => "bic",
+            Cc::Bic => "bic",
+            Cc::BicNs3 { .. } => "bic_ns3",
             Cc::Bbr => "bbr",
             Cc::Bbr3 => "bbr3",
             Cc::Dctcp => "dctcp",
@@ -500,7 +502,8 @@ impl Cc {
     pub(super) fn named(name: &str) -> Self {
         match name {
             "cubic" => Cc::Cubic { rfc9438: false },
-            "bic" => Cc::Bic { beta: 0.8 },
+            "bic" => Cc::Bic,
+            "bic_ns3" => Cc::BicNs3 { beta: 0.8 },
             "bbr" => Cc::Bbr,
             "bbr3" => Cc::Bbr3,
             "dctcp" => Cc::Dctcp,

@@ -76,8 +76,8 @@ mod tests {
     fn a_flow_continues_unchanged_behind_segment_2_to_the_32() {
         let near = (1 << 32) - 700;
         for cc in [
-            "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
-            "ledbat", "ledbat++", "bbr3",
+            "newreno", "cubic", "bic", "bic_ns3", "bbr", "dctcp", "prague", "vegas", "westwood",
+            "illinois", "ledbat", "ledbat++", "bbr3",
         ] {
             for ecn in [false, true] {
                 for sack in [true, false] {

@@ -11,8 +11,8 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 const MSS: f64 = 1448.0;
 const CCS: &[&str] = &[
-    "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
-    "ledbat++", "bbr3",
+    "newreno", "cubic", "bic", "bic_ns3", "bbr", "dctcp", "prague", "vegas", "westwood",
+    "illinois", "ledbat", "ledbat++", "bbr3",
 ];
 /// IP and TCP headers with timestamps, bytes.
 const HEADERS: f64 = 52.0;

@@ -24,8 +24,8 @@ fn allocations(text: &str, queue: &str, warm: u64) -> u64 {
 #[test]
 fn steady_state_allocates_nothing() {
     for cc in [
-        "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
-        "ledbat", "ledbat++", "bbr3",
+        "newreno", "cubic", "bic", "bic_ns3", "bbr", "dctcp", "prague", "vegas", "westwood",
+        "illinois", "ledbat", "ledbat++", "bbr3",
     ] {
         for queue in [
             "pfifo limit 1000",

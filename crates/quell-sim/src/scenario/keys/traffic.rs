@@ -205,7 +205,7 @@ static TCP: Section<Tcp> = Section {
             Field::Other {
                 syntax: "X",
                 set: |t, text| match (units::parse_number(text)?, &mut t.cc) {
-                    (x, Cc::Bic { beta }) if x > 0.0 && x < 1.0 => {
+                    (x, Cc::BicNs3 { beta }) if x > 0.0 && x < 1.0 => {
                         *beta = x;
                         Ok(())
                     }
@@ -213,14 +213,14 @@ static TCP: Section<Tcp> = Section {
                         .remedy("write 0.8 or another share between 0 and 1")),
                 },
                 get: |t| match t.cc {
-                    Cc::Bic { beta } => beta.to_string(),
+                    Cc::BicNs3 { beta } => beta.to_string(),
                     _ => String::new(),
                 },
             },
             "BIC's multiplicative decrease",
         )
         .or("0.8")
-        .only("cc", "bic"),
+        .only("cc", "bic_ns3"),
         key::<Tcp>(
             "ecn",
             Field::Flag(|t| &mut t.ecn, ""),

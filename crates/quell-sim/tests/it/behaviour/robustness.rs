@@ -5,9 +5,9 @@ use quell_qdisc::time::{Instant, MS, SEC};
 
 use super::common::{gauges_at, measure, measure_with, near, world};
 
-const CCS: [&str; 12] = [
-    "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
-    "ledbat++", "bbr3",
+const CCS: [&str; 13] = [
+    "newreno", "cubic", "bic", "bic_ns3", "bbr", "dctcp", "prague", "vegas", "westwood",
+    "illinois", "ledbat", "ledbat++", "bbr3",
 ];
 
 #[test]

@@ -88,8 +88,8 @@ fn tcp(rng: &mut Rng, text: &mut String) {
     let cc = one(
         rng,
         &[
-            "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
-            "ledbat", "ledbat++", "bbr3",
+            "newreno", "cubic", "bic", "bic_ns3", "bbr", "dctcp", "prague", "vegas", "westwood",
+            "illinois", "ledbat", "ledbat++", "bbr3",
         ],
     );
     *text += &format!("cc = \"{cc}\"\n");
