@@ -79,7 +79,7 @@ CONTROLLER = """//! A limit of five packets.
 
 use super::{Control, SubQueue};
 use crate::time::{Duration, SEC};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// The controller; its parameters are none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -95,8 +95,8 @@ impl Control for Five {
     fn initial(&mut self) -> Knobs {
         Knobs { limit_packets: Some(5), ..Knobs::KEEP }
     }
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet { limit: true, ..KnobSet::NONE }, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::LIMIT)
     }
 }
 """
@@ -142,10 +142,11 @@ SAMPLES = {
         (QDISC / "disciplines/sample.rs", DISCIPLINE),
         [
             (QDISC / "disciplines/mod.rs", "pub mod red;", "pub mod sample;\n"),
+            (QDISC / "disciplines/mod.rs", "use sfb::Sfb;", "use sample::Sample;\n"),
             (
                 QDISC / "disciplines/mod.rs",
                 "    /// `cobalt`.\n",
-                "    /// `sample`.\n    Sample(sample::Sample<P>),\n",
+                "    /// `sample`.\n    Sample(Sample<P>),\n",
             ),
             (
                 QDISC / "disciplines/mod.rs",
@@ -155,13 +156,14 @@ SAMPLES = {
             (
                 QDISC / "disciplines/mod.rs",
                 "            Params::Cobalt(p)",
-                "            Params::Sample(p) => Qdisc::Sample(sample::Sample::new(p)),\n",
+                "            Params::Sample(p) => Qdisc::Sample(Sample::new(p)),\n",
             ),
             (
                 QDISC / "disciplines/mod.rs",
                 "            Qdisc::Cobalt($q)",
                 "            Qdisc::Sample($q) => $body,\n",
             ),
+            (QDISC / "disciplines/mod.rs", "    Bands, Cake, Cebinae,", "    Sample,\n"),
             (QDISC / "lib.rs", "pub use gauges::", "pub use disciplines::sample;\n"),
             (LINK / "words/hashed.rs", "static SFB:", DISCIPLINE_ROW.lstrip() + "\n"),
             (LINK / "words/hashed.rs", "&HHF]", "&SAMPLE, "),

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
+use quell_qdisc::discipline::FastPath;
 use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{
     Acknowledgment, Backlog, Dequeued, Discipline, DropCause, Drops, Gauges, Knobs, Labels, Packet,

@@ -163,9 +163,43 @@ pub trait Discipline<P: Packet> {
             self.on_timer(due);
         }
     }
-    /// `enqueue` of a packet of `len` bytes. A discipline that makes the packet directly in its
-    /// slot saves a copy; to copy fields that were just written one by one would stall the
-    /// processor.
+    /// Everything that a driver does with an arriving packet: runs due timers, calls `enqueue` and
+    /// returns the backlog.
+    #[inline(always)]
+    fn offer<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        packet: P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        self.run_timers(now);
+        self.enqueue(now, packet, rng, drops);
+        self.backlog()
+    }
+    /// Everything that a driver does to send a packet: runs due timers, calls `dequeue` and returns
+    /// the packet and the backlog.
+    #[inline(always)]
+    fn take<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> (Dequeued<P>, Backlog) {
+        self.run_timers(now);
+        let got = self.dequeue(now, rng, drops);
+        (got, self.backlog())
+    }
+}
+
+/// What the simulator and the live plane call on quell's own disciplines in place of
+/// [`Discipline::enqueue`] and [`Discipline::dequeue`]: the same results with fewer copies. A
+/// discipline of another crate does not need it.
+#[doc(hidden)]
+pub trait FastPath<P: Packet>: Discipline<P> {
+    /// [`Discipline::enqueue`] of a packet of `len` bytes. A discipline that makes the packet
+    /// directly in its slot saves a copy; to copy fields that were just written one by one would
+    /// stall the processor.
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
@@ -177,7 +211,8 @@ pub trait Discipline<P: Packet> {
     ) {
         self.enqueue(now, make(), rng, drops);
     }
-    /// `dequeue` into `line`. A discipline that writes the packet there itself saves a copy.
+    /// [`Discipline::dequeue`] into `line`. A discipline that writes the packet there itself saves a
+    /// copy.
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
@@ -189,8 +224,7 @@ pub trait Discipline<P: Packet> {
         let got = self.dequeue(now, rng, drops);
         got.map(|packet| *line = Some(packet))
     }
-    /// Everything that a driver does with an arriving packet: runs due timers, calls `enqueue_with`
-    /// and returns the backlog.
+    /// [`Discipline::offer`] by `enqueue_with`.
     #[inline(always)]
     fn offer_with<D: Drops<P>>(
         &mut self,
@@ -203,17 +237,6 @@ pub trait Discipline<P: Packet> {
         self.run_timers(now);
         self.enqueue_with(now, len, make, rng, drops);
         self.backlog()
-    }
-    /// `offer_with` of a packet that exists.
-    #[inline(always)]
-    fn offer<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        packet: P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Backlog {
-        self.offer_with(now, packet.len(), || packet, rng, drops)
     }
     /// `offer_with` of `count` packets of `len` bytes in sequence, each made from its number;
     /// returns the backlog after the last. Does nothing and returns `None` if the packets must be
@@ -230,20 +253,7 @@ pub trait Discipline<P: Packet> {
     ) -> Option<Backlog> {
         None
     }
-    /// Everything that a driver does to send a packet: runs due timers, calls `dequeue` and returns
-    /// the packet and the backlog.
-    #[inline(always)]
-    fn take<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> (Dequeued<P>, Backlog) {
-        self.run_timers(now);
-        let got = self.dequeue(now, rng, drops);
-        (got, self.backlog())
-    }
-    /// `take` into `line`.
+    /// [`Discipline::take`] into `line`.
     #[inline(always)]
     fn take_to<D: Drops<P>>(
         &mut self,
@@ -258,10 +268,10 @@ pub trait Discipline<P: Packet> {
     }
 }
 
-/// [`Discipline::offer_run`] for a discipline in which arrivals remove no queued packets.
+/// [`FastPath::offer_run`] for a discipline in which arrivals remove no queued packets.
 #[inline(always)]
 pub(crate) fn offer_each<P: Packet, D: Drops<P>>(
-    queue: &mut impl Discipline<P>,
+    queue: &mut impl FastPath<P>,
     now: Instant,
     len: u32,
     count: u32,

@@ -160,6 +160,36 @@ impl KnobSet {
     }
 }
 
+/// The knobs that a controller sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlledKnobs {
+    /// Knobs of the queue as a whole.
+    pub queue: KnobSet,
+    /// Knobs of each of its sub-queues.
+    pub sub_queues: KnobSet,
+}
+
+impl ControlledKnobs {
+    /// No knob at all.
+    pub const NONE: Self = Self::of_queue(KnobSet::NONE);
+
+    /// Knobs of the queue as a whole only.
+    pub const fn of_queue(queue: KnobSet) -> Self {
+        Self {
+            queue,
+            sub_queues: KnobSet::NONE,
+        }
+    }
+
+    /// Knobs of the sub-queues only.
+    pub const fn of_sub_queues(sub_queues: KnobSet) -> Self {
+        Self {
+            queue: KnobSet::NONE,
+            sub_queues,
+        }
+    }
+}
+
 /// Readings of one sub-queue: a flow of a fair queue, or a half of a coupled pair. Readings that a
 /// discipline does not have are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -27,7 +27,8 @@ pub use disciplines::{
     fq_pie, hhf, htb, hush, l4s, outside, pie, pie_ns3, red, sfb, sfq,
 };
 pub use gauges::{
-    Admission, Gauges, KnobSet, Knobs, LawGauges, PolicyGauges, SubGauges, TinGauges,
+    Admission, ControlledKnobs, Gauges, KnobSet, Knobs, LawGauges, PolicyGauges, SubGauges,
+    TinGauges,
 };
 pub use packet::{Acknowledgment, Dequeued, DropCause, Drops, Ecn, Labels, Packet};
 pub use rng::Rng;

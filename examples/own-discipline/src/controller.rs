@@ -3,7 +3,7 @@
 
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::time::{Duration, MS};
-use quell_qdisc::{Gauges, KnobSet, Knobs, Rng};
+use quell_qdisc::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// The controller.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Control for Halving {
     }
 
     /// Needs the knob limit: a queue without it is refused before the run.
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::LIMIT, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::LIMIT)
     }
 }

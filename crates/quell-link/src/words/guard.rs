@@ -1,12 +1,12 @@
 //! `guard` and `dry_run`: options of every kind with a learned controller, as in `rlaqm guard`.
 
-use quell_qdisc::MTU;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::{Params as Limits, Wqm};
 use quell_qdisc::time::{MS, SEC};
+use quell_qdisc::{ControlledKnobs, MTU};
 
 use super::{OptionInfo, note};
 use crate::error::Error;
@@ -33,10 +33,10 @@ impl Words {
     /// [`classic`] for a whole queue's drop probability or limit, [`flow_limits`] for limits of
     /// single flows, the queue's own law for a base probability.
     pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
-        let (whole, sub) = learned.knobs();
-        let classic: Box<dyn Control> = if whole.drop || whole.limit {
-            classic(whole.drop, rate_bps)
-        } else if sub.limit {
+        let ControlledKnobs { queue, sub_queues } = learned.knobs();
+        let classic: Box<dyn Control> = if queue.drop || queue.limit {
+            classic(queue.drop, rate_bps)
+        } else if sub_queues.limit {
             Box::new(flow_limits(rate_bps))
         } else {
             Box::new(Law)

@@ -348,7 +348,7 @@ impl Direction {
         queue.check(bps).map_err(of_queue)?;
         if rate.is_none() {
             let controller = queue.build(bps).controller;
-            let sets = controller.is_some_and(|controller| controller.knobs().0.rate);
+            let sets = controller.is_some_and(|controller| controller.knobs().queue.rate);
             if !sets {
                 let what = format!("{} sets no rate", queue.kind());
                 return wrong(words, &what, "write pace, cake_autorate or sqm_autorate");

@@ -232,28 +232,30 @@ fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
         let error = Error::new("is a queue discipline, not a controller");
         return Err(error.remedy(those));
     };
-    let (whole, sub) = controller.knobs();
-    if whole.drop && knob != Knob::Drop {
+    let sets = controller.knobs();
+    if sets.queue.drop && knob != Knob::Drop {
         let error = Error::new("sets a drop probability, for which no discipline has an option");
         return Err(error.remedy("give --with clsact"));
     }
-    if whole.base_probability {
+    if sets.queue.base_probability {
         let what = "sets a base probability, for which no discipline here has an option";
         return Err(Error::new(what).remedy(those));
     }
-    if sub.names().next().is_some() || controller.watches_packets() || controller.reads_sub_queues()
+    if sets.sub_queues.names().next().is_some()
+        || controller.watches_packets()
+        || controller.reads_sub_queues()
     {
         let error =
             Error::new("decides on single flows or packets, which the kernel does not show");
         return Err(error.remedy(those));
     }
-    if knob == Knob::Drop && !whole.drop {
+    if knob == Knob::Drop && !sets.queue.drop {
         return Err(Error::new("sets no drop probability").remedy(those));
     }
-    if knob == Knob::Rate && !whole.rate {
+    if knob == Knob::Rate && !sets.queue.rate {
         return Err(Error::new("sets no rate").remedy(those));
     }
-    if knob == Knob::Limit && !whole.limit {
+    if knob == Knob::Limit && !sets.queue.limit {
         return Err(Error::new("sets no limit").remedy("write fixed limit 100"));
     }
     Ok(())

@@ -28,7 +28,7 @@ use super::{Control, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
 use crate::time::{Duration, Instant, MS, SEC, US};
-use crate::{Gauges, KnobSet, Knobs, Rng, SubGauges};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng, SubGauges};
 
 /// Gauges of a sub-queue that an actor may read.
 pub const INPUTS: usize = 12;
@@ -367,12 +367,15 @@ impl Control for A3c {
         }
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         let own = KnobSet {
             base_probability: true,
             ..KnobSet::NONE
         };
-        (own, own)
+        ControlledKnobs {
+            queue: own,
+            sub_queues: own,
+        }
     }
 
     fn is_broken(&self) -> bool {

@@ -10,7 +10,7 @@
 use super::{Control, Echo, SubQueue};
 use crate::num;
 use crate::time::{Duration, Instant, MS, SEC};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two readings of the bytes sent (`monitor_achieved_rates_interval_ms`).
 const MONITOR: Duration = Duration::from_millis(200);
@@ -213,8 +213,8 @@ impl Control for CakeAutorate {
         self.set()
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::RATE, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::RATE)
     }
 }
 

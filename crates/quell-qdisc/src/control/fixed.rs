@@ -2,7 +2,7 @@
 
 use super::{Control, SubQueue};
 use crate::time::Duration;
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Parameters of [`Fixed`]: the knobs set before the first packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,13 +51,13 @@ impl Control for Fixed {
         self.initial()
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         let own = KnobSet {
             limit: self.params.limit.is_some(),
             drop: self.params.drop.is_some(),
             ..KnobSet::NONE
         };
-        (own, KnobSet::NONE)
+        ControlledKnobs::of_queue(own)
     }
 
     fn initial(&mut self) -> Knobs {

@@ -29,7 +29,7 @@ use super::rlaqm::learn::Learner;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::Policy;
 use crate::time::{Duration, Instant, MS, SEC};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, Knobs, Rng};
 
 /// Time between two checks of a controller that decides on packets, if the classic one has no
 /// period either.
@@ -507,7 +507,7 @@ impl Control for Guard {
         self.learned.on_drop(loss);
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         self.learned.knobs()
     }
 

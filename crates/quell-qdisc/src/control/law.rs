@@ -2,7 +2,7 @@
 
 use super::{Control, SubQueue};
 use crate::time::Duration;
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{Gauges, Knobs, Rng};
 
 /// A controller that hands the base probability back to the discipline.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,9 +24,5 @@ impl Control for Law {
 
     fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         RELEASE
-    }
-
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::NONE, KnobSet::NONE)
     }
 }

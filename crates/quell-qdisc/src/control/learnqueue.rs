@@ -43,7 +43,7 @@ use super::learned::LearnedState;
 use super::{Control, SubQueue};
 use crate::num;
 use crate::time::{Duration, MS, SEC, US};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Parameters of [`LearnQueue`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -561,8 +561,8 @@ impl Control for LearnQueue {
         }
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::LIMIT, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::LIMIT)
     }
 
     fn learned(&self) -> Option<LearnedState> {

@@ -24,7 +24,7 @@ use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::num;
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};
 use crate::time::{Duration, Instant};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Averages of each quantity, one per weight.
 const WEIGHTS: usize = 10;
@@ -375,8 +375,8 @@ impl Control for Lfq {
         }
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::NONE, KnobSet::LIMIT)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_sub_queues(KnobSet::LIMIT)
     }
 
     fn ask_outside(&mut self) -> bool {

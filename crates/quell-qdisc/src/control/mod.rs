@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::policy::Policy;
 use crate::time::{Duration, Instant};
-use crate::{Gauges, KnobSet, Knobs, Rng, SubGauges};
+use crate::{ControlledKnobs, Gauges, Knobs, Rng, SubGauges};
 
 /// A clock whose epoch is that of the gauges' `now`.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
@@ -195,9 +195,11 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Knobs::KEEP
     }
 
-    /// The knobs that it may set, of the queue and of its sub-queues; checked against those of the
-    /// discipline.
-    fn knobs(&self) -> (KnobSet, KnobSet);
+    /// The knobs that it sets. A queue that lacks one of them is refused before the run. By default
+    /// none, so that no queue is refused; knobs that the queue lacks are then ignored.
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::NONE
+    }
 
     /// True if an outside controller decides every `period`: the driver asks it instead of calling
     /// `decide`.

@@ -3,7 +3,7 @@
 
 use super::{Control, SubQueue};
 use crate::time::Duration;
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{Gauges, Knobs, Rng};
 
 /// An outside controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,10 +23,5 @@ impl Control for Outside {
 
     fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         Knobs::KEEP
-    }
-
-    /// Knobs set from outside are checked when they are set.
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::NONE, KnobSet::NONE)
     }
 }

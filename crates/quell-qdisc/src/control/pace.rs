@@ -62,7 +62,7 @@ pub use params::{DOWN, Law, Params, UP};
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::num;
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two readings of the counters.
 const TICK: Duration = Duration::from_millis(50);
@@ -624,8 +624,8 @@ impl Control for Pace {
         self.on_evidence(evidence, starting, gauges)
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::RATE, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::RATE)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {

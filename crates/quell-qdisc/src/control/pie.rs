@@ -9,7 +9,7 @@ use super::{Control, SubQueue};
 use crate::num;
 use crate::pie::{Params, Vars};
 use crate::time::{Duration, SEC};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// The controller of one queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,12 +56,12 @@ impl Control for Pie {
         }
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         let drop = KnobSet {
             drop: true,
             ..KnobSet::NONE
         };
-        (drop, KnobSet::NONE)
+        ControlledKnobs::of_queue(drop)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {

@@ -26,7 +26,7 @@ use super::{Control, Explanation, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
 use crate::time::{Duration, Instant, MS, SEC, US};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// The steps of p in hundredths, in the order of the network's outputs (Table I).
 pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
@@ -447,12 +447,12 @@ impl Control for RlAqm {
         }
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         let drop = KnobSet {
             drop: true,
             ..KnobSet::LIMIT
         };
-        (drop, KnobSet::NONE)
+        ControlledKnobs::of_queue(drop)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {

@@ -11,7 +11,7 @@
 use super::{Control, Echo, SubQueue};
 use crate::num;
 use crate::time::{Duration, Instant, MS, NEVER, SEC};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// `tick_duration` and `min_change_interval`.
 const TICK: Duration = Duration::from_millis(500);
@@ -210,8 +210,8 @@ impl Control for SqmAutorate {
         Knobs::KEEP
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::RATE, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::RATE)
     }
 }
 

@@ -19,7 +19,7 @@
 use super::{Control, SubQueue};
 use crate::num;
 use crate::time::{Duration, MS, SEC, US};
-use crate::{Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Parameters of [`Wqm`].
 #[derive(Clone, Debug, PartialEq)]
@@ -241,8 +241,8 @@ impl Control for Wqm {
         }
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::LIMIT, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::LIMIT)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {

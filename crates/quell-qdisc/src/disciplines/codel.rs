@@ -8,7 +8,7 @@
 //! restart resumes `count - lastcount` rather than `count - 2`. Deviation from Linux: times are
 //! 64-bit nanoseconds, not 32-bit units of 1024 ns, so that they neither round nor wrap.
 
-use crate::discipline;
+use crate::discipline::{self, FastPath};
 use crate::parts::ring::Ring;
 use crate::time::{Duration, Instant, MS, SEC, US};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
@@ -462,6 +462,53 @@ impl<P: Packet> Discipline<P> for Codel<P> {
         self.enqueue_with(now, packet.len(), || packet, rng, drops);
     }
 
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+        let Self {
+            params,
+            state,
+            stats,
+            queue,
+        } = self;
+        dequeue(params, state, stats, now, queue, drops)
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queue.ring.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.queue.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.stats.marks + self.stats.ce_marks
+    }
+
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit;
+        gauges.marks = self.marks();
+        gauges.head_age = self
+            .queue
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet::LIMIT
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit = limit;
+        }
+    }
+}
+
+impl<P: Packet> FastPath<P> for Codel<P> {
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
@@ -498,17 +545,6 @@ impl<P: Packet> Discipline<P> for Codel<P> {
         Some(self.backlog())
     }
 
-    #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Instant, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
-        let Self {
-            params,
-            state,
-            stats,
-            queue,
-        } = self;
-        dequeue(params, state, stats, now, queue, drops)
-    }
-
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
@@ -524,40 +560,6 @@ impl<P: Packet> Discipline<P> for Codel<P> {
             queue,
         } = self;
         dequeue_to(params, state, stats, now, queue, drops, line)
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.queue.ring.len()
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.queue.bytes
-    }
-
-    fn marks(&self) -> u64 {
-        self.stats.marks + self.stats.ce_marks
-    }
-
-    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
-        gauges.limit_packets = self.params.limit;
-        gauges.marks = self.marks();
-        gauges.head_age = self
-            .queue
-            .ring
-            .front()
-            .map_or(Duration::ZERO, |p| now - p.enqueued());
-    }
-
-    fn knobs(&self) -> KnobSet {
-        KnobSet::LIMIT
-    }
-
-    fn set_knobs(&mut self, knobs: &Knobs) {
-        if let Some(limit) = knobs.limit_packets {
-            self.params.limit = limit;
-        }
     }
 }
 

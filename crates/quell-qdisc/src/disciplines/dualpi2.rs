@@ -8,7 +8,7 @@
 //! the coupling and the step both mark counts once; memory is length plus a fixed overhead (Linux:
 //! `truesize`); no filters, no GSO.
 
-use crate::discipline::{Backlog, offer_each};
+use crate::discipline::{Backlog, FastPath, offer_each};
 use crate::num;
 use crate::parts::flows::PACKET_MEMORY;
 use crate::parts::ring::Ring;
@@ -378,40 +378,6 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
     }
 
     #[inline(always)]
-    fn enqueue_with<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        make: impl FnOnce() -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) {
-        let memory = u64::from(len) + PACKET_MEMORY;
-        if self.len() >= self.params.limit as usize || self.memory + memory > self.memory_limit {
-            drops.drop(now, make(), DropCause::Overflow);
-        } else if self.params.drop_enqueue {
-            self.judge(now, make(), rng, drops);
-        } else {
-            let packet = make();
-            let low = self.is_low(&packet);
-            self.push(now, packet, low);
-        }
-    }
-
-    #[inline(always)]
-    fn offer_run<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        count: u32,
-        make: impl Fn(u32) -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Option<Backlog> {
-        offer_each(self, now, len, count, make, rng, drops)
-    }
-
-    #[inline(always)]
     fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some((mut packet, low, step, credit)) = self.select() {
             let mut marked = false;
@@ -497,6 +463,42 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
             self.prob = num::whole_u32(p.clamp(0.0, 1.0) * f64::from(u32::MAX));
             self.held = true;
         }
+    }
+}
+
+impl<P: Packet> FastPath<P> for DualPi2<P> {
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) {
+        let memory = u64::from(len) + PACKET_MEMORY;
+        if self.len() >= self.params.limit as usize || self.memory + memory > self.memory_limit {
+            drops.drop(now, make(), DropCause::Overflow);
+        } else if self.params.drop_enqueue {
+            self.judge(now, make(), rng, drops);
+        } else {
+            let packet = make();
+            let low = self.is_low(&packet);
+            self.push(now, packet, low);
+        }
+    }
+
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        offer_each(self, now, len, count, make, rng, drops)
     }
 }
 

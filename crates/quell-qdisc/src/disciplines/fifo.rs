@@ -5,7 +5,7 @@
 //! with `bfifo` while backlog plus packet do not exceed it. Lowering the limit drops nothing:
 //! queued packets are still sent.
 
-use crate::discipline::Backlog;
+use crate::discipline::{Backlog, FastPath};
 use crate::parts::ring::Ring;
 use crate::time::{Duration, Instant};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
@@ -154,6 +154,64 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
     }
 
     #[inline(always)]
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        _now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
+        match self.queue.pop() {
+            Some(packet) => {
+                self.bytes -= u64::from(packet.len());
+                Dequeued::Packet(packet)
+            }
+            None => Dequeued::Empty,
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.marks
+    }
+
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit_packets;
+        gauges.probability = self.params.drop;
+        gauges.marks = self.marks;
+        gauges.head_age = self
+            .queue
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet {
+            drop: true,
+            ..KnobSet::LIMIT
+        }
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit_packets = limit;
+        }
+        if let Some(drop) = knobs.drop {
+            self.params.drop = drop;
+        }
+    }
+}
+
+impl<P: Packet> FastPath<P> for Fifo<P> {
+    #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
         now: Instant,
@@ -219,62 +277,6 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         *line = Some(*packet);
         self.queue.pop();
         Dequeued::Packet(())
-    }
-
-    #[inline(always)]
-    fn dequeue<D: Drops<P>>(
-        &mut self,
-        _now: Instant,
-        _rng: &mut Rng,
-        _drops: &mut D,
-    ) -> Dequeued<P> {
-        match self.queue.pop() {
-            Some(packet) => {
-                self.bytes -= u64::from(packet.len());
-                Dequeued::Packet(packet)
-            }
-            None => Dequeued::Empty,
-        }
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn marks(&self) -> u64 {
-        self.marks
-    }
-
-    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
-        gauges.limit_packets = self.params.limit_packets;
-        gauges.probability = self.params.drop;
-        gauges.marks = self.marks;
-        gauges.head_age = self
-            .queue
-            .front()
-            .map_or(Duration::ZERO, |p| now - p.enqueued());
-    }
-
-    fn knobs(&self) -> KnobSet {
-        KnobSet {
-            drop: true,
-            ..KnobSet::LIMIT
-        }
-    }
-
-    fn set_knobs(&mut self, knobs: &Knobs) {
-        if let Some(limit) = knobs.limit_packets {
-            self.params.limit_packets = limit;
-        }
-        if let Some(drop) = knobs.drop {
-            self.params.drop = drop;
-        }
     }
 }
 

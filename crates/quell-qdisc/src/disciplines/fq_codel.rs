@@ -8,7 +8,7 @@
 //!   batch.
 
 use super::codel::Judged;
-use crate::discipline::{Backlog, offer_each};
+use crate::discipline::{Backlog, FastPath, offer_each};
 use crate::parts::flows::{FlowId, Flows, PACKET_MEMORY, of_flow};
 use crate::time::Instant;
 use crate::{
@@ -166,24 +166,6 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
     }
 
     #[inline(always)]
-    fn offer_run<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        count: u32,
-        make: impl Fn(u32) -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Option<Backlog> {
-        let packets = self.flows.len() + count as usize;
-        let memory = self.flows.memory() + u64::from(count) * (u64::from(len) + PACKET_MEMORY);
-        if packets > self.params.limit as usize || memory > self.params.memory_limit {
-            return None; // a batch may be dropped
-        }
-        offer_each(self, now, len, count, make, rng, drops)
-    }
-
-    #[inline(always)]
     fn dequeue<D: Drops<P>>(&mut self, now: Instant, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let (params, law) = (&self.params.codel, of_flow(&mut self.laws, flow));
@@ -247,6 +229,26 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
         if let Some(limit) = knobs.limit_packets {
             self.params.limit = limit;
         }
+    }
+}
+
+impl<P: Packet> FastPath<P> for FqCodel<P> {
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        let packets = self.flows.len() + count as usize;
+        let memory = self.flows.memory() + u64::from(count) * (u64::from(len) + PACKET_MEMORY);
+        if packets > self.params.limit as usize || memory > self.params.memory_limit {
+            return None; // a batch may be dropped
+        }
+        offer_each(self, now, len, count, make, rng, drops)
     }
 }
 

@@ -50,7 +50,7 @@ use sfb::Sfb;
 use sfq::Sfq;
 
 use crate::control::guard::Stats;
-use crate::discipline::Wants;
+use crate::discipline::{FastPath, Wants};
 use crate::parts::flows::Flows;
 use crate::time::Instant;
 use crate::{
@@ -385,48 +385,6 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         each!(self, q => Discipline::<P>::run_timers(q, now))
     }
     #[inline(always)]
-    fn offer_with<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        make: impl FnOnce() -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Backlog {
-        match self {
-            Qdisc::Fifo(q) => q.offer_with(now, len, make, rng, drops),
-            other => other.offer_law(now, len, make, rng, drops),
-        }
-    }
-    #[inline(always)]
-    fn offer_run<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        count: u32,
-        make: impl Fn(u32) -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Option<Backlog> {
-        match self {
-            Qdisc::Fifo(q) => q.offer_run(now, len, count, make, rng, drops),
-            other => other.offer_run_law(now, len, count, make, rng, drops),
-        }
-    }
-    #[inline(always)]
-    fn take_to<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        rng: &mut Rng,
-        drops: &mut D,
-        line: &mut Option<P>,
-    ) -> (Dequeued<()>, Backlog) {
-        match self {
-            Qdisc::Fifo(q) => q.take_to(now, rng, drops, line),
-            other => other.take_law(now, rng, drops, line),
-        }
-    }
-    #[inline(always)]
     fn take<D: Drops<P>>(
         &mut self,
         now: Instant,
@@ -442,7 +400,75 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
             }
         }
     }
+    #[inline(always)]
+    fn offer<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        packet: P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        self.offer_with(now, packet.len(), || packet, rng, drops)
+    }
 }
+
+impl<P: Packet> FastPath<P> for Qdisc<P> {
+    #[inline(always)]
+    fn offer_with<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        match self {
+            Qdisc::Fifo(q) => q.offer_with(now, len, make, rng, drops),
+            other => other.offer_law(now, len, make, rng, drops),
+        }
+    }
+
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        match self {
+            Qdisc::Fifo(q) => q.offer_run(now, len, count, make, rng, drops),
+            other => other.offer_run_law(now, len, count, make, rng, drops),
+        }
+    }
+
+    #[inline(always)]
+    fn take_to<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        drops: &mut D,
+        line: &mut Option<P>,
+    ) -> (Dequeued<()>, Backlog) {
+        match self {
+            Qdisc::Fifo(q) => q.take_to(now, rng, drops, line),
+            other => other.take_law(now, rng, drops, line),
+        }
+    }
+}
+
+/// Disciplines for which the calls of the trait itself are the fastest.
+macro_rules! no_fast_path {
+    ($($discipline:ident),*) => {
+        $(impl<P: Packet> FastPath<P> for $discipline<P> {})*
+    };
+}
+no_fast_path!(
+    Bands, Cake, Cebinae, Choke, Cobalt, Drr, Fq, FqFifo, FqPie, Hhf, Htb, Hush, L4s, Outside,
+    PieNs3, Red, Sfb, Sfq
+);
 
 #[cfg(test)]
 mod tests {

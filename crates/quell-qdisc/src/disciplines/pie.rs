@@ -10,7 +10,7 @@
 //! the 64-bit limit. Deviation from Linux: delays are nanoseconds, not units of 64 ns (except in
 //! the rate estimator, whose integers need them).
 
-use crate::discipline::{Backlog, offer_each};
+use crate::discipline::{Backlog, FastPath, offer_each};
 use crate::num;
 use crate::parts::ring::Ring;
 use crate::time::{Duration, Instant, MS, SEC};
@@ -378,40 +378,6 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     }
 
     #[inline(always)]
-    fn enqueue_with<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        make: impl FnOnce() -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) {
-        if self.ring.len() >= self.params.limit as usize {
-            self.vars.accu_prob = 0;
-            return drops.drop(now, make(), DropCause::Overflow);
-        }
-        let Self { params, vars, .. } = self;
-        if vars.drop_early(params, self.bytes, len, rng) {
-            return self.chosen(now, make(), drops);
-        }
-        self.bytes += u64::from(len);
-        self.ring.push(make()).set_enqueued(now);
-    }
-
-    #[inline(always)]
-    fn offer_run<D: Drops<P>>(
-        &mut self,
-        now: Instant,
-        len: u32,
-        count: u32,
-        make: impl Fn(u32) -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Option<Backlog> {
-        offer_each(self, now, len, count, make, rng, drops)
-    }
-
-    #[inline(always)]
     fn dequeue<D: Drops<P>>(
         &mut self,
         now: Instant,
@@ -474,6 +440,42 @@ impl<P: Packet> Discipline<P> for Pie<P> {
         if let Some(limit) = knobs.limit_packets {
             self.params.limit = limit;
         }
+    }
+}
+
+impl<P: Packet> FastPath<P> for Pie<P> {
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) {
+        if self.ring.len() >= self.params.limit as usize {
+            self.vars.accu_prob = 0;
+            return drops.drop(now, make(), DropCause::Overflow);
+        }
+        let Self { params, vars, .. } = self;
+        if vars.drop_early(params, self.bytes, len, rng) {
+            return self.chosen(now, make(), drops);
+        }
+        self.bytes += u64::from(len);
+        self.ring.push(make()).set_enqueued(now);
+    }
+
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        offer_each(self, now, len, count, make, rng, drops)
     }
 }
 

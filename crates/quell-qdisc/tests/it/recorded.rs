@@ -9,6 +9,7 @@ use crate::{every, record};
 use std::collections::VecDeque;
 
 use crate::record::Digest;
+use quell_qdisc::discipline::FastPath;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
 use quell_qdisc::parts::filter::{Filter, Host};

@@ -17,7 +17,7 @@ use quell_qdisc::control::{
 };
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
-use quell_qdisc::{Gauges, KnobSet, Knobs, LawGauges, Rng, SubGauges};
+use quell_qdisc::{ControlledKnobs, Gauges, KnobSet, Knobs, LawGauges, Rng, SubGauges};
 
 const STEP: Duration = Duration::from_millis(5);
 const PARTS: u32 = 4;
@@ -316,10 +316,11 @@ impl Bed {
         self.line.rough = part % 2 == 1;
         if part == 0 {
             let c = &mut self.control;
+            let knobs = c.knobs();
             let is = (
                 c.name(),
                 c.period(),
-                c.knobs(),
+                (knobs.queue, knobs.sub_queues),
                 c.is_outside(),
                 c.uses_delay(),
             );
@@ -547,12 +548,15 @@ impl Control for Erratic {
         assert!(sub_queue.is_none_or(|sub| sub < SUBS));
         Decision::Set(*knobs)
     }
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         let drop = KnobSet {
             drop: true,
             ..KnobSet::LIMIT
         };
-        (drop, KnobSet::LIMIT)
+        ControlledKnobs {
+            queue: drop,
+            sub_queues: KnobSet::LIMIT,
+        }
     }
     fn is_broken(&self) -> bool {
         self.broken

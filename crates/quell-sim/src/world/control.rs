@@ -171,8 +171,8 @@ impl World {
             let what = format!("the controller {} has a period of 0", controller.name());
             return Err(Error::new(what).remedy("let it decide every nanosecond at most"));
         }
-        let (whole, sub) = controller.knobs();
-        for (wanted, of_sub_queues) in [(whole, false), (sub, true)] {
+        let sets = controller.knobs();
+        for (wanted, of_sub_queues) in [(sets.queue, false), (sets.sub_queues, true)] {
             let known = self.knobs(queue, of_sub_queues)?;
             if let Some(lacking) = known.misses(wanted) {
                 return Err(self.lacks(queue, lacking, known));

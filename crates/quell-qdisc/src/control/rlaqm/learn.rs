@@ -17,7 +17,7 @@ use crate::control::learned::LearnedState;
 use crate::control::{Control, Explanation, SubQueue};
 use crate::policy::{Error, Policy};
 use crate::time::Duration;
-use crate::{Gauges, KnobSet, Knobs, Rng, num};
+use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};
 
 /// Probability of exploring an adjacent action.
 const EPSILON: f64 = 0.01;
@@ -275,7 +275,7 @@ impl Control for Learning {
         self.acting.initial()
     }
 
-    fn knobs(&self) -> (KnobSet, KnobSet) {
+    fn knobs(&self) -> ControlledKnobs {
         Control::knobs(&self.acting)
     }
 

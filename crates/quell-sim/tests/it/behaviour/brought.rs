@@ -10,7 +10,9 @@ use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
 use quell_qdisc::time::{Duration, Instant, MS};
-use quell_qdisc::{Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Qdisc, Rng};
+use quell_qdisc::{
+    ControlledKnobs, Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Qdisc, Rng,
+};
 use quell_sim::cc::EcnMode;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 use quell_sim::scenario::{Cc, Scenario};
@@ -196,8 +198,8 @@ impl Control for Steady {
     fn decide(&mut self, gauges: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
         limit(gauges.limit_packets - 1)
     }
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::LIMIT, KnobSet::NONE)
+    fn knobs(&self) -> ControlledKnobs {
+        ControlledKnobs::of_queue(KnobSet::LIMIT)
     }
 }
 

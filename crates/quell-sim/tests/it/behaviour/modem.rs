@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use quell_link::record::Run;
 use quell_qdisc::control::{Control, Echo, SubQueue};
 use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
-use quell_qdisc::{Gauges, KnobSet, Knobs, Rng};
+use quell_qdisc::{Gauges, Knobs, Rng};
 use quell_sim::stamps::DelayAttack;
 use quell_sim::{Status, World};
 
@@ -106,9 +106,6 @@ impl Control for Listener {
     fn on_probe(&mut self, probe: &Echo, _: &Gauges) -> Knobs {
         self.0.lock().expect("no panic").push(*probe);
         Knobs::KEEP
-    }
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::NONE, KnobSet::NONE)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
-use quell_qdisc::{Gauges, KnobSet, Knobs, Rng};
+use quell_qdisc::{Gauges, Knobs, Rng};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Session, Status, World};
 
@@ -332,9 +332,6 @@ impl Control for Idle {
     }
     fn decide(&mut self, _: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
         Knobs::KEEP
-    }
-    fn knobs(&self) -> (KnobSet, KnobSet) {
-        (KnobSet::NONE, KnobSet::NONE)
     }
 }
 
