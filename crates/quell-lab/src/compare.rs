@@ -119,7 +119,10 @@ impl Entry {
     }
 
     fn run(&self, scenario: &Arc<Scenario>, seed: u64) -> Result<Run, Error> {
-        let mut world = World::with_queue(scenario.clone(), &self.queue, seed, None)?;
+        let mut world = World::builder(scenario.clone())
+            .queue(&self.queue)
+            .seed(seed)
+            .build()?;
         if let Some(controller) = &self.controller {
             world.set_controller(0, controller.clone())?;
         }

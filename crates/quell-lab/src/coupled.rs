@@ -77,7 +77,10 @@ impl Coupled {
     /// # Errors
     /// If there is no such queue, or it has no sub-queues whose p' can be set.
     pub fn new(task: Arc<Task>, scenario: Arc<Scenario>, seed: u64) -> Result<Self, Error> {
-        let mut world = World::new(scenario, &task.queue, seed, None)?;
+        let mut world = World::builder(scenario)
+            .queue(task.queue.as_str())
+            .seed(seed)
+            .build()?;
         world.set_outside(task.port, task.period)?;
         let last: Vec<_> = world.sub_gauges(task.port).collect();
         if last.is_empty() {

@@ -261,7 +261,10 @@ impl Task {
 
     /// A world that stops for the agents' actions.
     fn world(&self, scenario: Arc<Scenario>, seed: u64) -> Result<World, Error> {
-        let mut world = World::new(scenario, &self.queue, seed, None)?;
+        let mut world = World::builder(scenario)
+            .queue(self.queue.as_str())
+            .seed(seed)
+            .build()?;
         match self.cadence {
             Cadence::Every(_) if self.actions == Actions::None => {}
             Cadence::Every(period) => {
@@ -285,7 +288,10 @@ impl Task {
     /// Sets the knob of an idle queue and checks that it has changed.
     fn check_knob(&self) -> Result<(), Error> {
         for scenario in self.vary.extremes(&self.scenario)? {
-            let mut world = World::new(Arc::new(scenario), &self.queue, 1, None)?;
+            let mut world = World::builder(scenario)
+                .queue(self.queue.as_str())
+                .seed(1)
+                .build()?;
             for value in [self.bounds.0, self.bounds.1] {
                 let value = self.knob.snap(value);
                 let set = world.set_knobs(0, None, &self.knob.knobs(value));

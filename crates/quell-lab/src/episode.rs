@@ -62,7 +62,10 @@ pub fn episode(
         let table = LearnedState::Table(Box::new(Arc::unwrap_or_clone(table)));
         queue = queue.with_learned(table)?;
     }
-    let mut world = World::with_queue(scenario.clone(), &queue, seed, None)?;
+    let mut world = World::builder(scenario.clone())
+        .queue(&queue)
+        .seed(seed)
+        .build()?;
     world.check_queue(which)?;
     if let Some(seed) = start.explore {
         explore_with(&mut world, which, seed)?;

@@ -232,7 +232,10 @@ impl Lab {
         let draws = self.draws(&mut rng);
         let chance = self.settings.online.then(|| rng.u64() >> 63 == 1);
         let scenario = Arc::new(scenario(self.base, &draws));
-        let mut world = World::with_queue(scenario, &self.queue, seed, None)?;
+        let mut world = World::builder(scenario)
+            .queue(&self.queue)
+            .seed(seed)
+            .build()?;
         world.ask_outside(0);
         Ok(Fork {
             draws,

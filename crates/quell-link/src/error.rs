@@ -1,6 +1,7 @@
 //! An error in one line: the place of bad input, what is wrong with it, and the remedy.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt;
 
 /// Bad input. Its one-line display reads
@@ -104,6 +105,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
 
 impl From<quell_qdisc::policy::Error> for Error {
     fn from(e: quell_qdisc::policy::Error) -> Self {

@@ -37,6 +37,7 @@ mod spec;
 mod table;
 
 use std::fmt;
+use std::str::FromStr;
 
 use quell_qdisc::control::Control;
 use quell_qdisc::control::learned::LearnedState;
@@ -319,6 +320,30 @@ impl Queue {
 impl PartialEq for Queue {
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind && self.guard == other.guard && self.spec.equals(&*other.spec)
+    }
+}
+
+impl FromStr for Queue {
+    type Err = Error;
+
+    /// See [`Queue::parse`].
+    fn from_str(words: &str) -> Result<Self, Error> {
+        Self::parse(words)
+    }
+}
+
+impl TryFrom<&str> for Queue {
+    type Error = Error;
+
+    /// See [`Queue::parse`].
+    fn try_from(words: &str) -> Result<Self, Error> {
+        Self::parse(words)
+    }
+}
+
+impl From<&Queue> for Queue {
+    fn from(queue: &Queue) -> Self {
+        queue.clone()
     }
 }
 

@@ -263,7 +263,11 @@ impl Job {
         // A panic would end the process and lose the results of other runs.
         let run = catch_unwind(AssertUnwindSafe(|| {
             let (scenario, bin) = (self.scenario.clone(), self.options.series_bin);
-            let world = World::with_queue(scenario, &queue.parsed, self.seed, bin)?;
+            let world = World::builder(scenario)
+                .queue(&*queue.parsed)
+                .seed(self.seed)
+                .series(bin)
+                .build()?;
             Session::new(world, &self.options)?.complete(stop)
         }));
         let run = run.map_err(|_| {
@@ -294,7 +298,11 @@ impl Job {
         let run = || {
             let queue = queue.queue(&raised)?;
             let bin = self.options.series_bin;
-            let world = World::with_queue(self.scenario.clone(), &queue, self.seed, bin)?;
+            let world = World::builder(self.scenario.clone())
+                .queue(&queue)
+                .seed(self.seed)
+                .series(bin)
+                .build()?;
             let mut session = Session::new(world, &self.options)?;
             while let Status::Decide { .. } = session.run_to_decision(&mut poll)? {}
             session.finish()

@@ -39,7 +39,11 @@ impl World {
         let own = |_| PyTypeError::new_err("a queue that is written in Python has no knobs");
         let queue = queue.parsed()?.map_err(own)?.parsed;
         let (scenario, bin) = (scenario.0.clone(), options.series_bin);
-        let world = quell_sim::World::with_queue(scenario, &queue, seed, bin);
+        let world = quell_sim::World::builder(scenario)
+            .queue(&*queue)
+            .seed(seed)
+            .series(bin)
+            .build();
         let session = Session::new(world.map_err(input_error)?, &options);
         Ok(Self(Some(session.map_err(input_error)?)))
     }

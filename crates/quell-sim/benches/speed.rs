@@ -181,7 +181,10 @@ fn queue(cell: &Cell) -> Queue {
 }
 
 fn world(cell: &Cell, seed: u64) -> World {
-    let mut world = World::with_queue(Arc::new(scenario(cell)), &queue(cell), seed, None)
+    let mut world = World::builder(scenario(cell))
+        .queue(queue(cell))
+        .seed(seed)
+        .build()
         .expect("a valid scenario");
     world.run_until(Instant::from_secs(2));
     world
@@ -229,7 +232,11 @@ fn built_in(name: &str) -> f64 {
     let scenario = Arc::new(scenario);
     let mut speeds: Vec<f64> = (0..REPEATS as u64)
         .map(|seed| {
-            let mut world = World::new(scenario.clone(), "fq_codel", seed, None).expect("a world");
+            let mut world = World::builder(scenario.clone())
+                .queue("fq_codel")
+                .seed(seed)
+                .build()
+                .expect("a world");
             let clock = ProcessTime::now();
             world.run_until(Instant::ZERO + scenario.duration);
             world.packets() as f64 / clock.elapsed().as_secs_f64() / 1e6
@@ -260,7 +267,11 @@ fn size(flows: u32) -> Size {
     let queue = Queue::parse(&format!("pfifo limit {flows}")).expect("words");
     let (given, before) = (Arc::new(given), resident());
     let clock = ProcessTime::now();
-    let mut world = World::with_queue(given, &queue, 1, None).expect("a valid scenario");
+    let mut world = World::builder(given)
+        .queue(&queue)
+        .seed(1)
+        .build()
+        .expect("a valid scenario");
     let build_us = clock.elapsed().as_secs_f64() * 1e6 / f64::from(flows);
     world.run_until(Instant::from_secs(2));
     let bytes = (resident() - before).max(0.0) / f64::from(flows);

@@ -9,7 +9,6 @@
 
 use std::any::Any;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -283,7 +282,9 @@ fn scenario(text: &str) -> Scenario {
 }
 
 fn world(scenario: &Scenario, lie: Option<DelayAttack>) -> World {
-    let mut world = World::new(Arc::new(scenario.clone()), &scenario.link.queue, 1, None)
+    let mut world = World::builder(scenario.clone())
+        .seed(1)
+        .build()
         .unwrap_or_else(|e| panic!("{e}"));
     if let Some(lie) = lie {
         world.lie(lie);

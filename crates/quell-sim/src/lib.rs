@@ -36,4 +36,4 @@ mod trace;
 
 pub use app::call::heard;
 pub use run::{RunOptions, Session, run};
-pub use world::{Status, World};
+pub use world::{Status, World, WorldBuilder};

@@ -289,7 +289,6 @@ impl Egress for Entry<'_> {
 #[cfg(test)]
 mod tests {
     use quell_qdisc::time::Instant;
-    use std::sync::Arc;
 
     use crate::scenario::{Overrides, Scenario};
     use crate::slot::Slot;
@@ -297,7 +296,11 @@ mod tests {
 
     fn world(text: &str) -> World {
         let s = Scenario::parse(text, "leaks", &Overrides::default()).expect("a scenario");
-        World::new(Arc::new(s), "fq_codel", 1, None).expect("a world")
+        World::builder(s)
+            .queue("fq_codel")
+            .seed(1)
+            .build()
+            .expect("a world")
     }
 
     #[test]

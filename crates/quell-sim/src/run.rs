@@ -54,7 +54,11 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Run, Error> {
     let (scenario, queue) = (Arc::new(scenario.clone()), Queue::parse(queue)?);
-    let world = World::with_queue(scenario, &queue, seed, options.series_bin)?;
+    let world = World::builder(scenario)
+        .queue(&queue)
+        .seed(seed)
+        .series(options.series_bin)
+        .build()?;
     Session::new(world, options)?.complete(stop)
 }
 
@@ -638,7 +642,11 @@ mod tests {
         let text = "duration = \"9s\"\n[link]\nrate = \"100gbit\"\n\
             [[flow]]\ncount = 20\nrtt = \"1ms\"\nstart = \"8.99s\"\n";
         let s = Scenario::parse(text, "late", &Default::default()).expect("a scenario");
-        let world = World::new(Arc::new(s), "pfifo limit 1000", 1, None).expect("a world");
+        let world = World::builder(s)
+            .queue("pfifo limit 1000")
+            .seed(1)
+            .build()
+            .expect("a world");
         let mut run = Session::new(world, &RunOptions::default()).expect("a run");
         // Without CPU time slices would be 4 s long: the last one would hold all packets.
         let mut ends = 0;

@@ -344,7 +344,11 @@ fn answers_of_a_network_from_outside_make_the_run_of_that_network_inside() {
         let world_seed = Rng::new(seed, "episodes").u64() >> 11;
         let queue = Queue::lfq(control::Params::default(), net.clone()).unwrap();
         let scenario = task.scenario.clone();
-        let mut inside = World::with_queue(scenario, &queue, world_seed, None).unwrap();
+        let mut inside = World::builder(scenario)
+            .queue(&queue)
+            .seed(world_seed)
+            .build()
+            .unwrap();
         while inside.run_until(NEVER) != Status::Done {}
 
         let mut scratch = net.scratch();

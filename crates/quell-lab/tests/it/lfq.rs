@@ -4,7 +4,6 @@
 use quell_qdisc::control::lfq::{FEATURES, policy};
 use quell_qdisc::policy::{Affine, Policy};
 use quell_qdisc::time::{Duration, Instant, NEVER};
-use std::sync::Arc;
 
 use quell_lab::lfq::{Draws, Lab, Outcome, Settings};
 use quell_link::words::Queue;
@@ -215,7 +214,11 @@ fn mixed(flows: u32) -> World {
     }
     let scenario = Scenario::parse(&text, "mixed", &Overrides::default()).unwrap();
     let queue = Queue::lfq(Settings::new(0.0).control, network(60.0)).unwrap();
-    World::with_queue(Arc::new(scenario), &queue, 1, None).unwrap()
+    World::builder(scenario)
+        .queue(&queue)
+        .seed(1)
+        .build()
+        .unwrap()
 }
 
 #[test]

@@ -19,7 +19,6 @@ pub use sender::Sender;
 #[cfg(test)]
 mod tests {
     use quell_qdisc::time::{Instant, SEC};
-    use std::sync::Arc;
 
     use quell_link::record::Run;
 
@@ -37,8 +36,12 @@ mod tests {
              [[flow]]\ncount = 2\nrtt = \"10ms\"\n{flow}\n"
         );
         let scenario = Scenario::parse(&text, "wrap", &Overrides::default()).expect("a scenario");
-        let mut world =
-            World::new(Arc::new(scenario), "dualpi2", 1, Some(SEC / 2)).expect("a world");
+        let mut world = World::builder(scenario)
+            .queue("dualpi2")
+            .seed(1)
+            .series(SEC / 2)
+            .build()
+            .expect("a world");
         for slot in &mut world.slots {
             if let Slot::Tcp(c) = slot {
                 renumber(c, first);

@@ -555,7 +555,6 @@ fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::run::{RunOptions, Session};
@@ -565,7 +564,12 @@ mod tests {
     /// A world at its end, run in slices of this length.
     fn after(text: &str, queue: &str, slice: Duration) -> World {
         let s = Scenario::parse(text, "ahead", &Overrides::default()).expect("a scenario");
-        let mut w = World::new(Arc::new(s), queue, 1, Some(100 * MS)).expect("a world");
+        let mut w = World::builder(s)
+            .queue(queue)
+            .seed(1)
+            .series(100 * MS)
+            .build()
+            .expect("a world");
         while w.now() < Instant::ZERO + w.scenario.duration {
             w.run_until(w.now() + slice);
         }
@@ -640,7 +644,11 @@ mod tests {
         let text =
             "duration = \"2s\"\n[link]\nrate = \"100mbit\"\n[[flow]]\ncount = 10\nrtt = \"20ms\"\n";
         let s = Scenario::parse(text, "run", &Overrides::default()).expect("a scenario");
-        let world = World::new(Arc::new(s), "pfifo", 1, None).expect("a world");
+        let world = World::builder(s)
+            .queue("pfifo")
+            .seed(1)
+            .build()
+            .expect("a world");
         let mut run = Session::new(world, &RunOptions::default()).expect("a run");
         let mut asked = 0;
         let mut poll = || {

@@ -7,6 +7,7 @@
 //! (its sender first).
 
 mod build;
+mod builder;
 mod clients;
 mod control;
 mod labels;
@@ -17,9 +18,7 @@ mod record;
 
 use std::sync::Arc;
 
-use quell_link::error::Error;
-use quell_link::words::Queue;
-use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::time::{Instant, NEVER};
 use quell_qdisc::{Ecn, Gauges, Labels, num};
 
 use crate::agenda::MAX_TIME;
@@ -28,6 +27,7 @@ use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt, micros};
 use crate::scenario::Scenario;
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Slot, source};
+pub use builder::WorldBuilder;
 use lookahead::Lookahead;
 
 /// Reason for which `run_until` returned.
@@ -77,60 +77,6 @@ pub struct World {
 }
 
 impl World {
-    /// Builds the world of a scenario with this queue at the bottleneck.
-    ///
-    /// # Errors
-    /// If the words name no queue; see [`World::with_queue`].
-    pub fn new(
-        scenario: Arc<Scenario>,
-        queue: &str,
-        seed: u64,
-        bin: Option<Duration>,
-    ) -> Result<Self, Error> {
-        Self::with_queue(scenario, &Queue::parse(queue)?, seed, bin)
-    }
-
-    /// As `new`, with the queue already parsed.
-    ///
-    /// # Errors
-    /// If queue words do not fit their link, a flow has no path, there are too many queues or
-    /// flows, or the bins have no width.
-    pub fn with_queue(
-        scenario: Arc<Scenario>,
-        queue: &Queue,
-        seed: u64,
-        bin: Option<Duration>,
-    ) -> Result<Self, Error> {
-        if bin == Some(Duration::ZERO) {
-            let error = Error::new("the bins of the series have a width of 0");
-            return Err(error.remedy("give them 1 ns at least, or want no series"));
-        }
-        queue.check(scenario.link.rate.mean_bps(scenario.duration))?;
-        let mut world = Self {
-            now: Instant::ZERO,
-            net: path::net(&scenario, queue, seed)?,
-            slots: Vec::new(),
-            generations: Vec::new(),
-            free: Vec::new(),
-            next_id: 0,
-            key: crate::labels::key(seed),
-            measures: Measures::new(&scenario, bin),
-            labels: Vec::new(),
-            far_hosts: Vec::new(),
-            warm_at: Instant::ZERO + scenario.warmup,
-            scenario,
-            seed,
-            queue: queue.canonical(),
-            controlled_by: None,
-            answers: 0,
-            pingers: 0,
-            events: 0,
-            look: Lookahead::default(),
-        };
-        world.populate()?;
-        Ok(world)
-    }
-
     /// Current time.
     pub fn now(&self) -> Instant {
         self.now

@@ -328,7 +328,11 @@ fn gauges_tell_of_the_channel() {
     let s = scenario(&format!(
         "[wifi]\nstations = 2\nmcs = 5\nqueue = \"pfifo limit 100\"\n{flows}"
     ));
-    let mut world = World::new(Arc::new(s), "pfifo limit 100", 1, None).expect("a world");
+    let mut world = World::builder(s)
+        .queue("pfifo limit 100")
+        .seed(1)
+        .build()
+        .expect("a world");
     world.run_until(Instant::from_secs(5));
     let g = world.gauges(0);
     assert_eq!((g.rate_bps, g.contenders), (52_000_000, 2));
@@ -343,7 +347,11 @@ fn a_world_with_a_cell_is_plain_data() {
         "[wifi]\nstations = 3\nmcs = \"minstrel\"\nsnr = 22\nnoise = { quiet = \"50ms\", noisy = \"5ms\" }\n[[flow]]\n[[flow]]\nfrom = \"*\"\nkind = \"web\"\n",
     );
     let s = Arc::new(s);
-    let mut a = World::new(s.clone(), "fq_codel", 7, None).expect("a world");
+    let mut a = World::builder(s.clone())
+        .queue("fq_codel")
+        .seed(7)
+        .build()
+        .expect("a world");
     a.run_until(Instant::from_secs(2));
     let mut b = a.clone();
     a.run_until(Instant::from_secs(4));
@@ -352,7 +360,11 @@ fn a_world_with_a_cell_is_plain_data() {
     }
     b.run_until(Instant::from_secs(4));
     assert_eq!(a.trace_hash(), b.trace_hash());
-    let mut c = World::new(s, "fq_codel", 8, None).expect("a world");
+    let mut c = World::builder(s)
+        .queue("fq_codel")
+        .seed(8)
+        .build()
+        .expect("a world");
     c.run_until(Instant::from_secs(4));
     assert_ne!(a.trace_hash(), c.trace_hash());
 }

@@ -156,7 +156,12 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
         .iter()
         .flat_map(|s| queues.iter().map(move |q| (s, q)));
     for (scenario, queue) in pairs {
-        let mut world = World::new(scenario.clone(), queue, 1, Some(100 * MS)).expect("a world");
+        let mut world = World::builder(scenario.clone())
+            .queue(queue.as_str())
+            .seed(1)
+            .series(100 * MS)
+            .build()
+            .expect("a world");
         // An arbitrary time within the run.
         assert_eq!(
             world.run_until(Instant::from_nanos(141_592_653) + scenario.duration / 2),

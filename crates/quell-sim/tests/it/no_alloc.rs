@@ -1,7 +1,6 @@
 //! A world in its steady state allocates nothing, whatever its traffic.
 
 use quell_qdisc::time::{Instant, SEC};
-use std::sync::Arc;
 
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{Status, World};
@@ -13,7 +12,11 @@ fn run_to(w: &mut World, end: Instant) {
 /// Allocations in the 10 s from `warm` on.
 fn allocations(text: &str, queue: &str, warm: u64) -> u64 {
     let scenario = Scenario::parse(text, "steady", &Overrides::default()).expect("a scenario");
-    let mut w = World::new(Arc::new(scenario), queue, 1, None).expect("a world");
+    let mut w = World::builder(scenario)
+        .queue(queue)
+        .seed(1)
+        .build()
+        .expect("a world");
     run_to(&mut w, Instant::from_secs(warm));
     let packets = w.packets();
     let made = allocation_counter::measure(|| run_to(&mut w, Instant::ZERO + (warm + 10) * SEC));

@@ -30,8 +30,12 @@ fn from_outside(words: &str) -> Queue {
 }
 
 fn measure(scenario: Scenario, queue: &Queue, seed: u64) -> Run {
-    let world =
-        World::with_queue(Arc::new(scenario), queue, seed, Some(100 * MS)).expect("a world");
+    let world = World::builder(scenario)
+        .queue(queue)
+        .seed(seed)
+        .series(100 * MS)
+        .build()
+        .expect("a world");
     let session = Session::new(world, &RunOptions::default()).expect("a session");
     let mut run = session.complete(&AtomicBool::new(false)).expect("a run");
     for queue in run.wifi.iter_mut().flat_map(|wifi| &mut wifi.queues) {
@@ -95,7 +99,10 @@ fn it_does_so_in_a_cell_on_a_path_and_on_a_trace() {
 #[test]
 fn a_clone_of_its_world_continues_alike() {
     let text = "duration = \"4s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"web\"\n[[flow]]\ncount = 3\n";
-    let mut one = World::with_queue(Arc::new(scenario(text)), &from_outside("fq_codel"), 3, None)
+    let mut one = World::builder(scenario(text))
+        .queue(from_outside("fq_codel"))
+        .seed(3)
+        .build()
         .expect("a world");
     one.run_until(Instant::from_secs(1));
     let mut two = one.clone();
@@ -151,13 +158,12 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
     });
     let text = "duration = \"60s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\n";
     let run = |bin| {
-        let world = World::with_queue(
-            Arc::new(scenario(text)),
-            leaky.as_ref().expect("a name"),
-            3,
-            bin,
-        )
-        .expect("a world");
+        let world = World::builder(scenario(text))
+            .queue(leaky.as_ref().expect("a name"))
+            .seed(3)
+            .series(bin)
+            .build()
+            .expect("a world");
         let mut session = Session::new(world, &RunOptions::default()).expect("a session");
         let mut asked = 0;
         let mut poll = || {

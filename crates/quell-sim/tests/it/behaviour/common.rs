@@ -17,7 +17,11 @@ pub fn scenario(text: &str) -> Scenario {
 pub fn world(text: &str) -> World {
     let scenario = Arc::new(scenario(text));
     let queue = scenario.link.queue.clone();
-    World::new(scenario, &queue, 1, None).expect("a world")
+    World::builder(scenario)
+        .queue(queue.as_str())
+        .seed(1)
+        .build()
+        .expect("a world")
 }
 
 pub fn measure(text: &str) -> Run {

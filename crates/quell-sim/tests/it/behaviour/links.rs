@@ -53,7 +53,7 @@ fn traced(ms: &[u64], rest: &str) -> Arc<Scenario> {
 
 fn run_traced(ms: &[u64], rest: &str) -> quell_link::record::Run {
     let s = traced(ms, rest);
-    let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
+    let mut w = World::builder(s.clone()).seed(1).build().expect("a world");
     while w.run_until(Instant::ZERO + s.duration) != Status::Done {}
     w.record(0.0)
 }
@@ -103,7 +103,7 @@ fn a_packet_begun_keeps_its_place_in_a_trace() {
         &[10],
         "[[flow]]\nkind = \"cbr\"\nrate = \"1gbit\"\nsize = 900\nrtt = \"1us\"\nstop = \"70us\"\n",
     );
-    let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
+    let mut w = World::builder(s.clone()).seed(1).build().expect("a world");
     // Ten arrive within 70 us; one is in service. Bytes sent by each opportunity: 1504, 3008, 4512,
     // 6016.
     for (at, left) in [(1, 9), (11, 8), (21, 6), (31, 5), (41, 3)] {

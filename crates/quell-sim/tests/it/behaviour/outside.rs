@@ -288,7 +288,12 @@ fn a_session_fails_where_a_packet_waits_and_no_decision_comes() {
 #[test]
 fn bins_without_a_width_are_refused() {
     let scenario = Arc::new(scenario(BUSY));
-    let e = World::new(scenario, "fifo", 1, Some(Duration::ZERO)).expect_err("no width");
+    let e = World::builder(scenario)
+        .queue("fifo")
+        .seed(1)
+        .series(Duration::ZERO)
+        .build()
+        .expect_err("no width");
     assert_eq!(
         e.to_string(),
         "the bins of the series have a width of 0; give them 1 ns at least, or want no series"
@@ -316,7 +321,7 @@ fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
             duration: Duration::from_secs(10),
             ..long
         };
-        let e = World::new(Arc::new(short.clone()), &short.link.queue, 1, None);
+        let e = World::builder(short.clone()).seed(1).build();
         let e = e.expect_err(key).to_string();
         assert!(e.contains(key.trim_start_matches("link.queue: ")), "{e}");
     }

@@ -244,13 +244,11 @@ fn slack(s: &Scenario) -> f64 {
 /// Runs one scenario, checks what holds for all, and returns the number of events.
 fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
     let s = Arc::new(scenario(text));
-    let mut w = World::new(
-        s.clone(),
-        &s.link.queue,
-        seed,
-        Some(s.duration / 7 + Duration::from_nanos(1)),
-    )
-    .expect("a world");
+    let mut w = World::builder(s.clone())
+        .seed(seed)
+        .series(s.duration / 7 + Duration::from_nanos(1))
+        .build()
+        .expect("a world");
     run_to(
         &mut w,
         Instant::from_nanos(rng.below(s.duration.as_nanos())),

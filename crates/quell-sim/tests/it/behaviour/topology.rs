@@ -1,7 +1,5 @@
 //! Paths of several queues, and both directions.
 
-use std::sync::Arc;
-
 use quell_sim::{Status, World};
 
 use super::common::{measure, ms, near, scenario, world};
@@ -226,7 +224,11 @@ fn a_way_up_without_a_table_mirrors_the_link_and_a_scenario_without_one_is_refus
     let s = scenario("[link]\nrate = \"7mbit\"\n[[flow]]\ndirection = \"up\"\n");
     assert_eq!(s.up.as_ref(), Some(&s.link));
     let broken = quell_sim::scenario::Scenario { up: None, ..s };
-    let error = World::new(Arc::new(broken), "pfifo", 1, None).expect_err("no way up");
+    let error = World::builder(broken)
+        .queue("pfifo")
+        .seed(1)
+        .build()
+        .expect_err("no way up");
     assert_eq!(
         error.to_string(),
         "a flow with direction = \"up\" needs a [link.up] table"
@@ -244,7 +246,7 @@ fn a_path_of_too_many_queues_is_refused() {
             let s = scenario(&format!(
                 "[link]\nrate = \"1gbit\"\n{first}{up}{hops}[[flow]]\n"
             ));
-            World::new(Arc::new(s), "pfifo", 1, None)
+            World::builder(s).queue("pfifo").seed(1).build()
         };
         assert!(path(most).is_ok(), "{most} hops");
         let error = path(most + 1).expect_err("a hop too many").to_string();

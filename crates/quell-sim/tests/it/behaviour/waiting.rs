@@ -1,6 +1,5 @@
 //! Disciplines that let their packets wait, in front of every kind of link.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use quell_link::Queue;
@@ -17,7 +16,11 @@ const CELL: &str = "[wifi]\nstations = 2\n";
 
 fn measure(text: &str, queue: &Queue) -> Run {
     let text = format!("duration = \"4s\"\nwarmup = \"1s\"\n{text}");
-    let world = World::with_queue(Arc::new(scenario(&text)), queue, 1, None).expect("a world");
+    let world = World::builder(scenario(&text))
+        .queue(queue)
+        .seed(1)
+        .build()
+        .expect("a world");
     let session = Session::new(world, &RunOptions::default()).expect("a session");
     session.complete(&AtomicBool::new(false)).expect("a run")
 }
