@@ -64,6 +64,23 @@ pub struct Params {
     pub hosts: Option<Hosts>,
 }
 
+impl Params {
+    /// A link of constant rate, bit/s, at least 1, which carries Ethernet frames (14 bytes of a
+    /// packet's length) and loses none.
+    pub fn constant(bps: u64) -> Self {
+        Self {
+            rate: Rate::Constant(bps),
+            mean_bps: bps,
+            shaper: Shaper::Line,
+            nic: 0,
+            loss: 0.0,
+            overhead: 14,
+            framing: None,
+            hosts: None,
+        }
+    }
+}
+
 /// Maps the hosts that filters name to labels of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Hosts {
@@ -77,6 +94,21 @@ pub struct Hosts {
 const FASTEST: u64 = 100_000_000_000;
 
 /// A queue with its link.
+///
+/// ```
+/// use quell_link::prelude::*;
+/// use quell_qdisc::packet::TestPacket;
+///
+/// let (link, queue) = (LinkParams::constant(12_000_000), Queue::parse("pfifo limit 5")?);
+/// let mut bottleneck = Bottleneck::new(&link, &queue, Rng::new(1, "link"), NoObserver);
+/// for id in 0..3 {
+///     bottleneck.enqueue(Instant::ZERO, 1500, || TestPacket::new(id, 1500, 0, Ecn::NotEct));
+/// }
+/// let now = bottleneck.next; // 1500 bytes at 12 Mbit/s take 1 ms
+/// let packet = bottleneck.event(now);
+/// assert_eq!((packet.map(|p| p.id), bottleneck.queue.len()), (Some(0), 1));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Bottleneck<P, O> {
     /// Time of the link's next event; `NEVER` if idle.

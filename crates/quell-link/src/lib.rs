@@ -21,6 +21,7 @@ pub mod hist;
 pub mod line;
 pub mod meter;
 pub mod passive;
+pub mod prelude;
 pub mod qoo;
 pub mod queue;
 pub mod record;

@@ -17,6 +17,17 @@ pub const OPPORTUNITY_BYTES: u64 = 1504;
 const LONGEST: Duration = Duration::from_nanos(1 << 47);
 
 /// A measured link.
+///
+/// ```
+/// use quell_link::prelude::*;
+///
+/// // 1504 bytes may leave at 1 ms, and twice that at 4 ms; then the trace repeats.
+/// let trace = Trace::parse(b"1\n4\n4\n", "cell.up")?;
+/// assert_eq!((trace.period, trace.mean_bps()), (4 * MS, 3 * 1504 * 8 * 250));
+/// let error = Trace::parse(b"4\n1\n", "cell.up").unwrap_err();
+/// assert!(error.to_string().starts_with("cell.up:2: 1 ms comes after 4 ms"));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The path as opened, or the name of a built-in trace.

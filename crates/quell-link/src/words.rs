@@ -133,6 +133,16 @@ const VARIANTS: &[&str] = &[
 ];
 
 /// A queue, parsed and checked.
+///
+/// ```
+/// use quell_link::Queue;
+///
+/// let queue: Queue = "fq_codel target 5ms".parse()?;
+/// assert_eq!((queue.kind(), queue.canonical().as_str()), ("fq_codel", "fq_codel"));
+/// let error = Queue::parse("fq_codel taget 5ms").unwrap_err();
+/// assert!(error.to_string().contains("did you mean `target`?"));
+/// # Ok::<(), quell_link::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Queue {
     kind: &'static str,

@@ -42,6 +42,34 @@ impl Wants {
 
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call;
 /// state changes only in calls.
+///
+/// ```
+/// # use std::collections::VecDeque;
+/// use quell_qdisc::prelude::*;
+///
+/// struct Fifo<P>(VecDeque<P>);
+///
+/// impl<P: Packet> Discipline<P> for Fifo<P> {
+///     fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, _: &mut Rng, _: &mut D) {
+///         packet.set_enqueued(now);
+///         self.0.push_back(packet);
+///     }
+///     fn dequeue<D: Drops<P>>(&mut self, _: Instant, _: &mut Rng, _: &mut D) -> Dequeued<P> {
+///         self.0.pop_front().map_or(Dequeued::Empty, Dequeued::Packet)
+///     }
+///     fn len(&self) -> usize { self.0.len() }
+///     fn bytes(&self) -> u64 { self.0.iter().map(|packet| u64::from(packet.len())).sum() }
+/// }
+/// # use quell_qdisc::packet::TestPacket;
+/// # let (mut queue, mut drops) = (Fifo(VecDeque::new()), Vec::new());
+/// # let mut rng = Rng::new(1, "fifo");
+/// # let packet = TestPacket::new(1, 1500, 0, Ecn::NotEct);
+/// # let backlog = queue.offer(Instant::ZERO, packet, &mut rng, &mut drops);
+/// # assert_eq!(backlog, Backlog { packets: 1, bytes: 1500 });
+/// # let (got, backlog) = queue.take(Instant::ZERO, &mut rng, &mut drops);
+/// # assert!(matches!(got, Dequeued::Packet(packet) if packet.id == 1));
+/// # assert_eq!(backlog, Backlog::default());
+/// ```
 pub trait Discipline<P: Packet> {
     /// Queues `packet`, or drops it or other packets into `drops`. Sets the packet's time of
     /// arrival.

@@ -18,6 +18,7 @@ pub mod num;
 pub mod packet;
 pub mod parts;
 pub mod policy;
+pub mod prelude;
 pub mod rng;
 pub mod time;
 

@@ -17,6 +17,7 @@ mod cpu;
 pub mod packet;
 mod pcap;
 mod pipe;
+pub mod prelude;
 pub mod run;
 pub mod scenario;
 pub mod tcp;

@@ -1,9 +1,7 @@
 //! A controller that halves a FIFO's limit when packets wait longer than twice its target, and
 //! raises it by one packet when they wait less than the target.
 
-use quell_qdisc::control::{Control, SubQueue};
-use quell_qdisc::time::{Duration, MS};
-use quell_qdisc::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
+use quell_qdisc::prelude::*;
 
 /// The controller.
 #[derive(Clone, Debug)]

@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::time::{Duration, Instant};
-use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Packet, Rng};
+use quell_qdisc::prelude::*;
 
 /// The queue, for packets of any kind.
 #[derive(Clone, Debug)]

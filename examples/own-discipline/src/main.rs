@@ -7,10 +7,9 @@ use own_discipline::congestion::Delay;
 use own_discipline::controller::Halving;
 use own_discipline::discipline::DropHead;
 use quell_lab::compare::{Comparison, table, write_json};
-use quell_link::{Error, Queue};
 use quell_qdisc::outside::Handle;
-use quell_qdisc::time::MS;
-use quell_sim::scenario::{Cc, Overrides, Scenario};
+use quell_sim::prelude::*;
+use quell_sim::scenario::Cc;
 
 fn main() -> ExitCode {
     match compare() {

@@ -138,6 +138,25 @@ pub struct Explanation<'a> {
 }
 
 /// A controller of one queue.
+///
+/// ```
+/// use quell_qdisc::prelude::*;
+///
+/// /// Halves a FIFO's limit while packets wait longer than 20 ms.
+/// #[derive(Clone, Debug)]
+/// struct Halving;
+///
+/// impl Control for Halving {
+///     fn period(&self) -> Duration { 100 * MS }
+///     fn decide(&mut self, gauges: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
+///         let halved = (gauges.limit_packets / 2).max(8);
+///         Knobs { limit_packets: (gauges.sojourn > 20 * MS).then_some(halved), ..Knobs::KEEP }
+///     }
+/// }
+/// # let gauges = Gauges { limit_packets: 100, sojourn: 30 * MS, ..Gauges::default() };
+/// # let knobs = Halving.decide(&gauges, &mut [], &mut Rng::new(1, "halving"));
+/// # assert_eq!((knobs.limit_packets, Halving.knobs()), (Some(50), ControlledKnobs::NONE));
+/// ```
 pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// Its name in records if it is not part of the queue; by default the name of its type.
     fn name(&self) -> String {

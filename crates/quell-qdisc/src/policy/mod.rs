@@ -32,6 +32,20 @@ pub use mlp::Affine;
 pub use train::{Adam, Init, Optimizer, Trainee};
 
 /// A network with its model card. A clone shares both.
+///
+/// ```
+/// use quell_qdisc::policy::{Affine, Card, Policy};
+///
+/// let card = r#"{"format": 1, "name": "sum", "what": "Twice a, plus b.", "hidden": [],
+///     "inputs": [{"name": "a"}, {"name": "b"}],
+///     "heads": [{"name": "sum", "activation": "linear", "outputs": ["sum"]}],
+///     "trained_on": "nothing", "seed": 1, "quell": "0.2.0"}"#;
+/// let layer = Affine { weight: vec![2.0, 1.0], bias: vec![0.5] };
+/// let policy = Policy::new(Card::from_json(card)?, &[layer])?;
+/// let mut scratch = policy.scratch();
+/// assert_eq!(policy.forward(&[3.0, 4.0], &mut scratch), [10.5]);
+/// # Ok::<(), quell_qdisc::policy::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Policy {
     net: Arc<Net>,

@@ -48,6 +48,22 @@ pub enum Status {
 }
 
 /// One simulation.
+///
+/// ```
+/// use quell_sim::prelude::*;
+///
+/// let text = "duration = '10s'\n[link]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\n";
+/// let scenario = Scenario::parse(text, "example.toml", &Overrides::default())?;
+/// let mut world = World::builder(scenario).queue("pfifo limit 100").seed(7).build()?;
+/// world.run_until(Instant::from_secs(5));
+/// let mut other = world.clone();
+/// other.set_knobs(0, None, &Knobs { limit_packets: Some(10), ..Knobs::KEEP })?;
+/// for world in [&mut world, &mut other] {
+///     assert_eq!(world.run_until(NEVER), Status::Done);
+/// }
+/// assert!(other.gauges(0).backlog_packets <= 10);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct World {
     pub(crate) now: Instant,
