@@ -13,6 +13,7 @@
 pub mod control;
 pub mod discipline;
 pub mod disciplines;
+mod error;
 pub mod gauges;
 pub mod num;
 pub mod packet;
@@ -27,6 +28,7 @@ pub use disciplines::{
     Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
     fq_pie, hhf, htb, hush, l4s, outside, pie, pie_ns3, red, sfb, sfq,
 };
+pub use error::Error;
 pub use gauges::{
     Admission, ControlledKnobs, Gauges, KnobSet, Knobs, LawGauges, PolicyGauges, SubGauges,
     TinGauges,

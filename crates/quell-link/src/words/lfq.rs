@@ -128,7 +128,7 @@ impl Queue {
     /// # Errors
     /// If the network does not fit this controller.
     pub fn lfq(control: control::Params, policy: Policy) -> Result<Self, Error> {
-        control::check(&policy).map_err(Error::new)?;
+        control::check(&policy)?;
         control.check().map_err(Error::new)?;
         Ok(Self {
             kind: LFQ.name,

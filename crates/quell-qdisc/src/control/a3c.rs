@@ -28,7 +28,7 @@ use super::{Control, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
 use crate::time::{Duration, Instant, MS, SEC, US};
-use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng, SubGauges};
+use crate::{ControlledKnobs, Error, Gauges, KnobSet, Knobs, Rng, SubGauges};
 
 /// Gauges of a sub-queue that an actor may read.
 pub const INPUTS: usize = 12;
@@ -248,7 +248,7 @@ pub fn is_idle(last: &SubGauges, g: &SubGauges) -> bool {
 }
 
 /// The observation that a network reads.
-fn observation(policy: &Policy) -> Result<Observation, &'static str> {
+fn observation(policy: &Policy) -> Result<Observation, Error> {
     let inputs = &policy.card().inputs;
     [
         Observation::Linear,
@@ -257,25 +257,33 @@ fn observation(policy: &Policy) -> Result<Observation, &'static str> {
     ]
     .into_iter()
     .find(|o| inputs.iter().map(|i| i.name.as_str()).eq(o.names()))
-    .ok_or("a3c_l4s's network reads gauges of a sub-queue, named as quell train a3c-l4s names them")
+    .ok_or_else(|| {
+        Error::new("a3c_l4s's network reads gauges of a sub-queue, named as quell train a3c-l4s names them")
+    })
 }
 
 /// Checks that a network fits this controller.
 ///
 /// # Errors
 /// The first fault found.
-pub fn check(policy: &Policy) -> Result<(), &'static str> {
+pub fn check(policy: &Policy) -> Result<(), Error> {
     if observation(policy)? == Observation::Logarithmic {
         return match policy.outputs() {
             1 => Ok(()),
-            _ => Err("a3c_l4s's network that reads logarithms gives 1 number, the action"),
+            _ => Err(Error::new(
+                "a3c_l4s's network that reads logarithms gives 1 number, the action",
+            )),
         };
     }
     if policy.outputs() != 2 {
-        return Err("a3c_l4s's network gives 2 numbers, mean and spread of the action");
+        return Err(Error::new(
+            "a3c_l4s's network gives 2 numbers, mean and spread of the action",
+        ));
     }
     if policy.card().inputs[1].scale == 0.0 {
-        return Err("a3c_l4s's network must scale drop_prob by more than 0");
+        return Err(Error::new(
+            "a3c_l4s's network must scale drop_prob by more than 0",
+        ));
     }
     Ok(())
 }
@@ -304,7 +312,7 @@ impl A3c {
     ///
     /// # Errors
     /// If the network does not have the inputs and outputs that this controller needs.
-    pub fn new(params: Params, policy: Policy) -> Result<Self, &'static str> {
+    pub fn new(params: Params, policy: Policy) -> Result<Self, Error> {
         check(&policy)?;
         let observation = observation(&policy)?;
         Ok(Self {
@@ -512,6 +520,7 @@ pub(super) mod tests {
         assert!(
             check(&policy)
                 .unwrap_err()
+                .what
                 .contains("gauges of a sub-queue")
         );
     }
@@ -565,7 +574,7 @@ pub(super) mod tests {
             bias: vec![0.0],
         };
         let policy = Policy::new(card, &[layer(), layer()]).unwrap();
-        assert!(check(&policy).unwrap_err().contains("gives 1 number"));
+        assert!(check(&policy).unwrap_err().what.contains("gives 1 number"));
     }
 
     fn bed<C: Control>(mut controller: C, periods: u64) -> (L4s<TestPacket>, C) {

@@ -86,12 +86,16 @@ impl Params {
 ///
 /// # Errors
 /// If it does not have 60 inputs and one output.
-pub fn check(policy: &Policy) -> Result<(), &'static str> {
+pub fn check(policy: &Policy) -> Result<(), Error> {
     if policy.inputs() != FEATURES {
-        return Err("lfq's network reads 60 numbers, a flow's features");
+        return Err(Error::new(
+            "lfq's network reads 60 numbers, a flow's features",
+        ));
     }
     if policy.outputs() != 1 {
-        return Err("lfq's network gives 1 number, a limit in packets");
+        return Err(Error::new(
+            "lfq's network gives 1 number, a limit in packets",
+        ));
     }
     Ok(())
 }
@@ -251,7 +255,7 @@ impl Lfq {
     ///
     /// # Errors
     /// If the network has other numbers of inputs or outputs than this controller.
-    pub fn new(params: Params, policy: Policy) -> Result<Self, &'static str> {
+    pub fn new(params: Params, policy: Policy) -> Result<Self, Error> {
         check(&policy)?;
         let first = first_power(&params);
         Ok(Self {

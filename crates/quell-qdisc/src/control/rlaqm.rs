@@ -26,7 +26,7 @@ use super::{Control, Explanation, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
 use crate::time::{Duration, Instant, MS, SEC, US};
-use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
+use crate::{ControlledKnobs, Error, Gauges, KnobSet, Knobs, Rng};
 
 /// The steps of p in hundredths, in the order of the network's outputs (Table I).
 pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
@@ -141,7 +141,7 @@ struct Form {
 }
 
 impl Form {
-    fn of(policy: &Policy) -> Result<Self, String> {
+    fn of(policy: &Policy) -> Result<Self, Error> {
         let card = policy.card();
         let outputs = card.heads.iter().flat_map(|head| &head.outputs);
         let levels: Option<Vec<f64>> = outputs.map(|name| level(name)).collect();
@@ -154,7 +154,7 @@ impl Form {
             let found = READINGS.iter().find(|(known, _)| *known == name);
             found.map(|(_, reading)| *reading).ok_or_else(|| {
                 let known = READINGS.map(|(name, _)| name).join(", ");
-                format!("rlaqm has no input `{name}`; it has {known}")
+                Error::new(format!("rlaqm has no input `{name}`")).remedy(format!("it has {known}"))
             })
         };
         let readings = card.inputs.iter().map(|input| reading(&input.name));
@@ -166,15 +166,15 @@ impl Form {
     }
 
     /// The paper's form; its inputs may have any names.
-    fn of_steps(policy: &Policy) -> Result<Self, String> {
+    fn of_steps(policy: &Policy) -> Result<Self, Error> {
         if policy.inputs() != 3 {
             let what = "rlaqm's network of steps reads 3 numbers: delay_ms, utilisation, drop";
-            return Err(what.into());
+            return Err(Error::new(what));
         }
         if policy.outputs() != STEPS.len() {
             let what = "rlaqm's network gives 5 numbers, one per step of the drop probability, or one per probability \
                         and named after it, as `drop = 0.1`, or the probability alone";
-            return Err(what.into());
+            return Err(Error::new(what));
         }
         Ok(Self {
             readings: vec![Reading::Delay, Reading::Utilisation, Reading::Drop],
@@ -194,7 +194,7 @@ pub fn level(name: &str) -> Option<f64> {
 ///
 /// # Errors
 /// The first fault found.
-pub fn check(policy: &Policy) -> Result<(), String> {
+pub fn check(policy: &Policy) -> Result<(), Error> {
     Form::of(policy).map(|_| ())
 }
 
@@ -247,7 +247,7 @@ impl RlAqm {
     ///
     /// # Errors
     /// If the network does not have the inputs and outputs that this controller needs.
-    pub fn new(params: Params, policy: Policy) -> Result<Self, String> {
+    pub fn new(params: Params, policy: Policy) -> Result<Self, Error> {
         let form = Form::of(&policy)?;
         Ok(Self {
             scratch: policy.scratch(),

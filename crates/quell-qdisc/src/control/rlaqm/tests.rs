@@ -301,7 +301,9 @@ fn a_network_of_probabilities_reads_what_there_is() {
         &[0.0; 2],
         &[0.0; 2],
     );
-    let error = RlAqm::new(Params::default(), policy).unwrap_err();
+    let error = RlAqm::new(Params::default(), policy)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("no input `jitter`; it has delay_ms, "),
         "{error}"
@@ -329,6 +331,7 @@ fn a_network_of_another_shape_is_refused() {
     assert!(
         RlAqm::new(Params::default(), four)
             .unwrap_err()
+            .what
             .contains("5 numbers")
     );
     let mut two = card;
@@ -337,6 +340,7 @@ fn a_network_of_another_shape_is_refused() {
     assert!(
         RlAqm::new(Params::default(), two)
             .unwrap_err()
+            .what
             .contains("3 numbers")
     );
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::fixed;
-use crate::num;
+use crate::{Error, num};
 
 /// Features that the policy reads; see [`super::policy`].
 pub const FEATURES: usize = 9;
@@ -98,62 +98,67 @@ impl Model {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// The fault, in one line.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// The first fault; its key names the line.
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
         let mut lines = lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
         match lines.next() {
             Some((_, "hush 3")) => (),
             Some((_, "hush 1" | "hush 2")) => {
-                return Err(
-                    "a model of an earlier version's law; train again with `quell train hush`"
-                        .into(),
-                );
+                let error = Error::new("a model of an earlier version's law");
+                return Err(error.remedy("train again with `quell train hush`"));
             }
-            _ => return Err("no model of hush; its first line must be `hush 3`".into()),
+            _ => {
+                let error = Error::new("no model of hush");
+                return Err(error.remedy("its first line must be `hush 3`"));
+            }
         }
         let mut dry = None;
         let mut rows = [None; ROWS.len()];
         let mut numbers = [None; NUMBERS.len()];
         let mut ended = false;
         for (n, line) in lines {
+            let place = format!("line {n}");
             if std::mem::replace(&mut ended, line == "end") {
-                return Err(format!("line {n}: text after the line `end`"));
+                return Err(Error::new("text after the line `end`").under(&place));
             }
             if ended {
                 continue;
             }
             let mut words = line.split_whitespace();
             let word = words.next().unwrap_or_default();
-            let twice = || format!("line {n}: {word} is given twice; give it once");
+            let twice = || {
+                let error = Error::new(format!("{word} is given twice"));
+                error.remedy("give it once").under(&place)
+            };
             let values: Vec<&str> = words.collect();
             if let Some(i) = ROWS.iter().position(|row| *row == word) {
-                let row = read::<FEATURES>(n, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
+                let row = read::<FEATURES>(&place, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
                 if rows[i].replace(row).is_some() {
                     return Err(twice());
                 }
             } else if word == DRY {
-                let row = read::<DRY_FEATURES>(n, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
+                let row = read::<DRY_FEATURES>(&place, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
                 if dry.replace(row).is_some() {
                     return Err(twice());
                 }
             } else if let Some(i) = NUMBERS.iter().position(|(name, ..)| *name == word) {
                 let (_, low, high) = NUMBERS[i];
-                let [number] = read::<1>(n, word, &values, low, high)?;
+                let [number] = read::<1>(&place, word, &values, low, high)?;
                 if numbers[i].replace(number).is_some() {
                     return Err(twice());
                 }
             } else {
                 let numbers = NUMBERS.map(|(word, ..)| word);
                 let known: Vec<_> = ROWS.into_iter().chain([DRY]).chain(numbers).collect();
-                return Err(format!(
-                    "line {n}: unknown word `{word:.30}`; known: {}",
-                    known.join(", ")
-                ));
+                let error = Error::new(format!("unknown word `{word:.30}`"));
+                let remedy = format!("known: {}", known.join(", "));
+                return Err(error.remedy(remedy).under(&place));
             }
         }
         let lacks = |word: &str| {
-            format!("the line `{word}` is missing: the file is cut off or of another form")
+            let what = "is missing: the file is cut off or of another form";
+            Error::new(format!("the line `{word}` {what}"))
         };
         if !ended {
             return Err(lacks("end"));
@@ -196,17 +201,15 @@ impl Model {
 
 /// Reads `N` numbers in a range.
 fn read<const N: usize>(
-    line: usize,
+    place: &str,
     word: &str,
     values: &[&str],
     low: f64,
     high: f64,
-) -> Result<[i32; N], String> {
+) -> Result<[i32; N], Error> {
     if values.len() != N {
-        return Err(format!(
-            "line {line}: {word} has {} numbers; it needs {N}",
-            values.len()
-        ));
+        let error = Error::new(format!("{word} has {} numbers", values.len()));
+        return Err(error.remedy(format!("it needs {N}")).under(place));
     }
     let mut row = [0; N];
     for (kept, text) in row.iter_mut().zip(values) {
@@ -215,7 +218,8 @@ fn read<const N: usize>(
             .ok()
             .filter(|x| (low..=high).contains(x));
         let number = number.ok_or_else(|| {
-            format!("line {line}: {word}: \"{text:.30}\" is not a number from {low} to {high}")
+            let what = format!("{word}: \"{text:.30}\" is not a number from {low} to {high}");
+            Error::new(what).under(place)
         })?;
         *kept = num::whole_i32(libm::round(number * fixed::ONE as f64));
     }
@@ -227,7 +231,7 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        let e = Model::parse(text).expect_err(text);
+        let e = Model::parse(text).expect_err(text).to_string();
         assert!(!e.contains('\n'), "{e}");
         e
     }
