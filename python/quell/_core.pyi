@@ -352,21 +352,43 @@ class CoupledQueues:
         """Return the simulated seconds so far, by world."""
     def replace(self, index: int, scenario: Scenario, seed: int) -> None:
         """Replace world `index` by a new world."""
-    def step(self, probabilities: bytes) -> tuple[bytes, bytes, bytes]:
+    def step(self, probabilities: bytes) -> Period:
         """Set p' (float32) of every sub-queue of every world and simulate a period; negative: the own law sets it.
 
-        Returns float32 numbers: (worlds, sub-queues, readings); (worlds, sub-queues, 3): in use or not, delay in ms,
-        share of packets lost; (worlds, 3): utilisation, which may exceed 1, the backlog of the whole queue in ms, and
-        whether the scenario is over. A world that is over does not change.
+        A world that is over does not change.
         """
     def records(self) -> list[str]:
         """Return the record of each world so far, as JSON."""
+
+@final
+class Period:
+    """Results of a period of `CoupledQueues`, as float32 numbers."""
+
+    readings: bytes
+    """(worlds, sub-queues, readings)."""
+    sub_queues: bytes
+    """(worlds, sub-queues, 3): in use or not, delay in ms, share of packets lost."""
+    queues: bytes
+    """(worlds, 3): utilisation, which may exceed 1, backlog of the whole queue in ms, whether the scenario is over."""
 
 def a3c_readings(observation: Literal["linear", "logarithmic", "published"]) -> list[str]:
     """List the names of an actor's readings of a sub-queue, in order."""
 
 def a3c_most() -> list[float]:
     """Return the maximum of each of the linear readings."""
+
+@final
+class Episode:
+    """Results of `episode`: decisions and table of one queue, and the record of the run."""
+
+    record: str
+    """The record as JSON."""
+    inputs: bytes
+    """The network's inputs at each decision: float32, (decisions, inputs)."""
+    actions: bytes
+    """Index of each action, or its value: float32, (decisions,)."""
+    table: LearnQueueTable | None
+    """LearnQueue's table; None for another queue."""
 
 def episode(
     scenario: Scenario,
@@ -377,12 +399,11 @@ def episode(
     model: bytes | None = None,
     explore: int | None = None,
     table: LearnQueueTable | None = None,
-) -> tuple[str, bytes, bytes, LearnQueueTable | None]:
+) -> Episode:
     """Run one world whose queue learns; the interpreter's lock is released.
 
-    It starts from the network of a policy file and from `table`, if given; `explore` seeds exploration. Returns the
-    record as JSON; for queue `which` the network's inputs at each decision (float32), its actions (float32: the index),
-    and LearnQueue's table.
+    It starts from the network of a policy file and from `table`, if given; `explore` seeds exploration. Decisions and
+    table in the result are those of queue number `which`.
     """
 
 def scenario_keys() -> str:

@@ -9,14 +9,16 @@ use quell_qdisc::control::a3c::{self, Observation};
 use crate::scenario::Scenario;
 use crate::{duration, input_error};
 
-/// Results of a period, float32, world by world: an actor's readings of each sub-queue; for each
-/// sub-queue whether it was in use, its delay in ms and its share of losses; for the whole queue
-/// the utilisation, the backlog in ms, and whether the scenario is over.
-type Seen<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-);
+/// Results of a period: float32, world by world.
+#[pyclass(frozen, get_all, module = "quell._core")]
+pub struct Period {
+    /// An actor's readings of each sub-queue.
+    readings: Py<PyBytes>,
+    /// For each sub-queue whether it was in use, its delay in ms, and its share of losses.
+    sub_queues: Py<PyBytes>,
+    /// For each whole queue the utilisation, the backlog in ms, and whether the scenario is over.
+    queues: Py<PyBytes>,
+}
 
 fn observation(name: &str) -> PyResult<Observation> {
     match name {
@@ -88,8 +90,8 @@ impl CoupledQueues {
         replaced.map_err(input_error)
     }
 
-    /// See [`Fleet::step`]; float32, world by world.
-    fn step<'py>(&mut self, py: Python<'py>, probabilities: &[u8]) -> PyResult<Seen<'py>> {
+    /// See [`Fleet::step`].
+    fn step(&mut self, py: Python<'_>, probabilities: &[u8]) -> PyResult<Period> {
         let numbers = probabilities.chunks_exact(4);
         let numbers: Vec<_> = numbers
             .map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
@@ -107,11 +109,11 @@ impl CoupledQueues {
             let values = [q.utilisation, q.backlog_ms, f32::from(u8::from(q.over))];
             queues.extend(values.iter().flat_map(|x| x.to_ne_bytes()));
         }
-        Ok((
-            PyBytes::new(py, &readings),
-            PyBytes::new(py, &sub_queues),
-            PyBytes::new(py, &queues),
-        ))
+        Ok(Period {
+            readings: PyBytes::new(py, &readings).unbind(),
+            sub_queues: PyBytes::new(py, &sub_queues).unbind(),
+            queues: PyBytes::new(py, &queues).unbind(),
+        })
     }
 
     /// The records of all worlds so far, as JSON.

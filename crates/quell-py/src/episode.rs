@@ -60,14 +60,18 @@ impl LearnQueueTable {
     }
 }
 
-/// Results of an episode: the record as JSON; the network's inputs and actions at each decision
-/// (float32); LearnQueue's table.
-type Given<'py> = (
-    String,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Option<LearnQueueTable>,
-);
+/// Results of an episode.
+#[pyclass(frozen, get_all, name = "Episode", module = "quell._core")]
+pub struct Played {
+    /// The record as JSON.
+    record: String,
+    /// The network's inputs at each decision: float32, (decisions, inputs).
+    inputs: Py<PyBytes>,
+    /// Index of each action, or its value: float32, (decisions,).
+    actions: Py<PyBytes>,
+    /// LearnQueue's table.
+    table: Option<Py<LearnQueueTable>>,
+}
 
 /// Runs one world. Its queues start from the network in `model` (bytes of a policy file) and from
 /// `table`, if given; `explore` is the seed for exploration. Decisions and table in the result are
@@ -75,8 +79,8 @@ type Given<'py> = (
 #[pyfunction]
 #[pyo3(signature = (scenario, queue, seed, *, which = 0, model = None, explore = None, table = None))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
-pub fn episode<'py>(
-    py: Python<'py>,
+pub fn episode(
+    py: Python<'_>,
     scenario: &Scenario,
     queue: &str,
     seed: u64,
@@ -84,7 +88,7 @@ pub fn episode<'py>(
     model: Option<&[u8]>,
     explore: Option<u64>,
     table: Option<&LearnQueueTable>,
-) -> PyResult<Given<'py>> {
+) -> PyResult<Played> {
     let policy = model.map(|bytes| Policy::load("the model", bytes));
     let start = Start {
         policy: policy.transpose().map_err(input_error)?,
@@ -111,14 +115,17 @@ pub fn episode<'py>(
         actions,
         table,
     } = run.map_err(input_error)?;
-    let bytes =
-        |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_ne_bytes()).collect() };
-    Ok((
-        serde_json::to_string(&run).map_err(input_error)?,
-        PyBytes::new(py, &bytes(&inputs)),
-        PyBytes::new(py, &bytes(&actions)),
-        table.map(|table| LearnQueueTable(Arc::new(table))),
-    ))
+    let bytes = |numbers: &[f32]| -> Py<PyBytes> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        PyBytes::new(py, &bytes).unbind()
+    };
+    let table = table.map(|table| Py::new(py, LearnQueueTable(Arc::new(table))));
+    Ok(Played {
+        record: serde_json::to_string(&run).map_err(input_error)?,
+        inputs: bytes(&inputs),
+        actions: bytes(&actions),
+        table: table.transpose()?,
+    })
 }
 
 /// LearnQueue's limits (its states), its initial limit, and the seconds between two decisions.

@@ -49,13 +49,13 @@ mod _core {
     #[pymodule_export]
     use super::InputError;
     #[pymodule_export]
-    use crate::a3c::{CoupledQueues, a3c_most, a3c_readings};
+    use crate::a3c::{CoupledQueues, Period, a3c_most, a3c_readings};
     #[pymodule_export]
     use crate::dqn::Dqn;
     #[pymodule_export]
     use crate::env::{Environments, readings};
     #[pymodule_export]
-    use crate::episode::{LearnQueueTable, episode, learnqueue_memory, learnqueue_walk};
+    use crate::episode::{LearnQueueTable, Played, episode, learnqueue_memory, learnqueue_walk};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::interface::{

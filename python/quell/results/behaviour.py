@@ -158,8 +158,8 @@ def recorded(network: Network) -> tuple[str, Rows]:
         return "the built-in scenario rl-aqm", asked(Scenario("rl-aqm"), "rlaqm", model=network.data)
     if PROBABILITIES.issuperset(network.names):
         scenario = Scenario("rl-aqm")
-        _, states, _, _ = _core.episode(scenario, "rlaqm", scenario.run_seed(0), model=network.data)
-        return "the built-in scenario rl-aqm", _rows(states, width)
+        played = _core.episode(scenario, "rlaqm", scenario.run_seed(0), model=network.data)
+        return "the built-in scenario rl-aqm", _rows(played.inputs, width)
     if width == len(_core.lfq_features()):
         return "100 flows of LFQ's training", _flows(network)
     for observation in OBSERVATIONS:
@@ -170,16 +170,15 @@ def recorded(network: Network) -> tuple[str, Rows]:
 
 def asked(scenario: Scenario, queue: str, *, model: bytes | None = None) -> Rows:
     """Run RL-AQM; return the inputs of its network at decisions not made by a rule."""
-    _, states, _, _ = _core.episode(scenario, queue, scenario.run_seed(0), model=model)
-    rows = _rows(states, 3)
-    return [row for row in rows if row[0] >= RULED_MS]
+    played = _core.episode(scenario, queue, scenario.run_seed(0), model=model)
+    return [row for row in _rows(played.inputs, 3) if row[0] >= RULED_MS]
 
 
 def chosen(scenario: Scenario, queue: str) -> dict[int, int]:
     """Run RL-AQM; count the actions of its network."""
-    _, states, actions, _ = _core.episode(scenario, queue, scenario.run_seed(0))
+    played = _core.episode(scenario, queue, scenario.run_seed(0))
     counts: dict[int, int] = {}
-    for row, action in zip(_rows(states, 3), array("f", actions), strict=True):
+    for row, action in zip(_rows(played.inputs, 3), array("f", played.actions), strict=True):
         if row[0] >= RULED_MS:
             counts[int(action)] = counts.get(int(action), 0) + 1
     return counts
@@ -212,9 +211,9 @@ def _coupled(observation: Observation, width: int) -> Rows:
     law = array("f", [-1.0] * queues.sub_queues).tobytes()
     rows: Rows = []
     for _ in range(POINTS):
-        readings, state, world = queues.step(law)
-        in_use = [busy for busy, *_ in _rows(state, 3)]
-        rows += [row for row, busy in zip(_rows(readings, width), in_use, strict=True) if busy]
-        if len(rows) >= POINTS or array("f", world)[2]:
+        period = queues.step(law)
+        in_use = [busy for busy, *_ in _rows(period.sub_queues, 3)]
+        rows += [row for row, busy in zip(_rows(period.readings, width), in_use, strict=True) if busy]
+        if len(rows) >= POINTS or array("f", period.queues)[2]:
             break
     return rows

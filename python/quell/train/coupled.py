@@ -106,10 +106,10 @@ def _world(scenario: Scenario, seed: int, port: int, *, published: bool) -> Coup
 
 def _advance(world: CoupledQueues, probabilities: Floats) -> Step:
     """Advance one world by a period."""
-    readings, state, queue = world.step(probabilities.astype("float32").tobytes())
-    busy, delay_ms, loss = _rows(state, 3).T
-    ((utilisation, _, over),) = _rows(queue, 3)
-    return Step(_rows(readings, 12), busy > 0, delay_ms, loss, min(float(utilisation), 1.0), over > 0)
+    period = world.step(probabilities.astype("float32").tobytes())
+    busy, delay_ms, loss = _rows(period.sub_queues, 3).T
+    ((utilisation, _, over),) = _rows(period.queues, 3)
+    return Step(_rows(period.readings, 12), busy > 0, delay_ms, loss, min(float(utilisation), 1.0), over > 0)
 
 
 class Loop:

@@ -44,12 +44,12 @@ def episode(
 
     Raises InputError if that queue does not learn.
     """
-    text, _, _, learned = _core.episode(scenario, words, seed, which=which, table=table)
-    if learned is None:
+    played = _core.episode(scenario, words, seed, which=which, table=table)
+    if played.table is None:
         if words.split()[0] != "learnqueue" or "guard" in words.split():
             raise InputError(f"{words}: has no table to train; write learnqueue with any of its options, but no guard")
         raise InputError(f"queue {which} of {scenario.name} has its own words, which are not a learnqueue")
-    return text, learned
+    return played.record, played.table
 
 
 def train(

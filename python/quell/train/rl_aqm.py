@@ -282,12 +282,10 @@ def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, 
     run, epsilon = item
     exploration = arguments.seed * 1_000_003 + run
     words = f"rlaqm period {PERIOD_S}s epsilon {epsilon!r}"
-    record, states, actions, _ = _core.episode(
-        scenario, words, scenario.run_seed(run), model=model, explore=exploration
-    )
-    seen = torch.frombuffer(bytearray(states), dtype=torch.float32).reshape(-1, 3)
-    taken = torch.frombuffer(bytearray(actions), dtype=torch.float32).to(torch.uint8)
-    return Episode(seen, taken, arguments.reward(seen[:, 0], seen[:, 1]), json.loads(record))
+    played = _core.episode(scenario, words, scenario.run_seed(run), model=model, explore=exploration)
+    seen = torch.frombuffer(bytearray(played.inputs), dtype=torch.float32).reshape(-1, 3)
+    taken = torch.frombuffer(bytearray(played.actions), dtype=torch.float32).to(torch.uint8)
+    return Episode(seen, taken, arguments.reward(seen[:, 0], seen[:, 1]), json.loads(played.record))
 
 
 def play(learner: Learner, scenario: Scenario, run: int, epsilon: float) -> Episode:

@@ -193,8 +193,8 @@ def simulate(
     scenario = rl_aqm_links.link(f"{of} {seed}", index, nic=nic, seconds=SECONDS, senders=senders)
     queue = f"{rlaqm} epsilon {epsilon!r}" + (" ecn" if senders == "mixed" else "")
     explore = seed * 1_000_003 + index
-    _, inputs, actions, _ = _core.episode(scenario, queue, scenario.run_seed(0), model=model, explore=explore)
-    return inputs, actions
+    played = _core.episode(scenario, queue, scenario.run_seed(0), model=model, explore=explore)
+    return played.inputs, played.actions
 
 
 def validate(chosen: Arguments, model: bytes, on: Executor = HERE) -> float:

@@ -84,11 +84,11 @@ class Judged:
 
 def played(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> tuple[Readings, str]:
     """Run `rlaqm` words, or this network; return the inputs by name, and the record."""
-    record, inputs, _, _ = _core.episode(scenario, words, scenario.run_seed(run), model=model)
+    episode = _core.episode(scenario, words, scenario.run_seed(run), model=model)
     card = None if model is None else json.loads(_core.Policy("the model", model).card)
     names = STEPS if card is None else [read["name"] for read in card["inputs"]]
-    columns = np.frombuffer(inputs, np.float32).reshape(-1, len(names)).T.astype(float)
-    return dict(zip(names, columns, strict=True)), record
+    columns = np.frombuffer(episode.inputs, np.float32).reshape(-1, len(names)).T.astype(float)
+    return dict(zip(names, columns, strict=True)), episode.record
 
 
 def judge(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> Judged:

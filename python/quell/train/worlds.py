@@ -235,12 +235,12 @@ class Worlds:
         self._step(probabilities)
 
     def _step(self, probabilities: Floats) -> None:
-        readings, states, queue = self._fleet.step(probabilities.astype(np.float32).tobytes())
+        period = self._fleet.step(probabilities.astype(np.float32).tobytes())
         shape = self.busy.shape
-        self.readings = np.frombuffer(readings, np.float32).reshape(*shape, READINGS)
-        busy, self._delay_ms, _ = np.moveaxis(np.frombuffer(states, np.float32).reshape(*shape, 3), -1, 0)
+        self.readings = np.frombuffer(period.readings, np.float32).reshape(*shape, READINGS)
+        busy, self._delay_ms, _ = np.moveaxis(np.frombuffer(period.sub_queues, np.float32).reshape(*shape, 3), -1, 0)
         self.busy = busy > 0
-        self.utilisation, backlog_ms, _ = np.frombuffer(queue, np.float32).reshape(-1, 3).T
+        self.utilisation, backlog_ms, _ = np.frombuffer(period.queues, np.float32).reshape(-1, 3).T
         # On a slow link a packet may take longer than a period.
         over = np.maximum(1, np.ceil(8 / self._settings[:, 0]))
         self._smooth = np.asarray(self._smooth + (self.utilisation - self._smooth) / over, np.float32)
