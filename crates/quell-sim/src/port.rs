@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use quell_link::bottleneck::{self, Bottleneck, Hosts};
 use quell_link::words::Queue;
-use quell_qdisc::control::rlaqm::learn::Learner;
+use quell_qdisc::control::learn::Learner;
 use quell_qdisc::time::{Duration, Instant};
 use quell_qdisc::{Gauges, Rng};
 

@@ -1,6 +1,7 @@
 //! `lfq`: a fair queue in which a network sets each flow's limit. The network comes from a file or
 //! is one of those that quell ships.
 
+use quell_qdisc::control::lfq::learn::{self, Learning};
 use quell_qdisc::control::{Control, lfq as control};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{disciplines, fq_fifo};
@@ -36,6 +37,16 @@ static SHIPPED: [Shipped; 3] = [
     },
 ];
 
+/// Reward for `learn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Reward {
+    /// Throughput less alpha times the queued data.
+    #[default]
+    Queue,
+    /// Throughput less alpha times the delay.
+    Delay,
+}
+
 /// The parsed words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
@@ -45,7 +56,8 @@ pub struct Words {
     pub limit: Option<u32>,
     /// The controller's parameters.
     pub control: control::Params,
-    /// Weight of the delay in the shipped network's training reward, 1/s (default 0.01).
+    /// Weight of the delay in the shipped network's training reward, 1/s (default 0.01), and in the
+    /// reward for learning.
     pub alpha: f64,
     /// Whether the shipped network is one trained online.
     pub online: bool,
@@ -53,6 +65,10 @@ pub struct Words {
     pub model: Model,
     /// Whether the network's weights are rounded to integers.
     pub integers: bool,
+    /// Whether the network continues to learn.
+    pub learn: bool,
+    /// Reward for learning.
+    pub reward: Reward,
 }
 
 impl Default for Words {
@@ -65,6 +81,8 @@ impl Default for Words {
             online: false,
             model: Model::default(),
             integers: false,
+            learn: false,
+            reward: Reward::default(),
         }
     }
 }
@@ -85,9 +103,31 @@ impl Words {
         })
     }
 
+    /// The controller; `None` if the network does not fit, which `check` has excluded.
+    fn controller(&self, policy: Policy) -> Option<Box<dyn Control>> {
+        let lfq = control::Lfq::new(self.control.clone(), policy).ok()?;
+        if !self.learn {
+            return Some(Box::new(lfq));
+        }
+        let reward = match self.reward {
+            Reward::Queue => learn::Reward::Queue(self.alpha),
+            Reward::Delay => learn::Reward::Delay(self.alpha),
+        };
+        Some(Box::new(Learning::new(lfq, reward).ok()?))
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         self.queue.check()?;
         self.control.check()?;
+        if self.reward != Reward::default() && !self.learn {
+            return Err("reward is what learn learns from: add learn, or leave reward out");
+        }
+        if self.learn && self.limit.is_some() {
+            return Err("limit replaces the network that learn trains: leave one of them out");
+        }
+        if self.learn && self.integers {
+            return Err("learn cannot train rounded weights: leave integers or learn out");
+        }
         if self.limit.is_some() || self.model.is_given() {
             return Ok(());
         }
@@ -107,13 +147,13 @@ impl Spec for Words {
             Some(_) => None,
             None => self.policy(),
         };
-        let controller = policy.and_then(|p| control::Lfq::new(self.control.clone(), p).ok());
+        let controller = policy.and_then(|policy| self.controller(policy));
         Built {
             queue: disciplines::Params::FqFifo(fq_fifo::Params {
                 limit: self.limit.unwrap_or(control::INITIAL),
                 ..self.queue.clone()
             }),
-            controller: controller.map(|lfq| Box::new(lfq) as Box<dyn Control>),
+            controller,
         }
     }
 
@@ -151,7 +191,7 @@ pub(super) static LFQ: Kind<Words> = Kind {
         opt(
             "alpha",
             Field::Number(|w| &mut w.alpha, 0.0, 1e6),
-            "selects a shipped network: 0.01 favours throughput, 10 charges each queued packet 14 kB/s",
+            "selects a shipped network: 0.01 favours throughput, 10 charges each queued packet 14 kB/s; with learn also the weight in its reward",
         ),
         opt(
             "online",
@@ -171,6 +211,29 @@ pub(super) static LFQ: Kind<Words> = Kind {
             "integers",
             Field::Flag(|w| &mut w.integers, ""),
             "round the network's weights to about 12 bits: three fifths of the time, almost the same limits",
+        ),
+        opt(
+            "learn",
+            Field::Flag(|w| &mut w.learn, ""),
+            "the network continues to learn from the flows that it serves (in simulations and in quell live)",
+        ),
+        opt(
+            "reward",
+            Field::Choice {
+                what: "reward",
+                words: "queue|delay",
+                set: |w, word| {
+                    w.reward = match word {
+                        "delay" => Reward::Delay,
+                        _ => Reward::Queue,
+                    }
+                },
+                get: |w| match w.reward {
+                    Reward::Queue => "queue",
+                    Reward::Delay => "delay",
+                },
+            },
+            "what learn learns from: throughput less alpha times the queued data, or times the delay",
         ),
         opt(
             "limit",
@@ -220,6 +283,7 @@ mod tests {
     use super::*;
     use crate::ManagedQueue;
     use crate::queue::NoObserver;
+    use crate::words::tests::is;
     use crate::words::{KindInfo, catalogue};
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
@@ -302,6 +366,39 @@ mod tests {
             policy.forward(&inputs, &mut policy.scratch())[0]
         });
         assert!(a != b && (a - b).abs() < 0.02 * a.abs(), "{a} {b}");
+    }
+
+    #[test]
+    fn one_that_learns_needs_a_network_to_train_and_a_learner_beside_it() {
+        let queue = Queue::parse("lfq alpha 10 learn reward delay guard").unwrap();
+        assert_eq!(queue.canonical(), "lfq alpha 10 learn reward delay guard");
+        assert!(queue.has_learner());
+        assert!(is::<Learning>(
+            &Queue::parse("lfq learn").unwrap().build(1_000_000)
+        ));
+        for (words, expected) in [
+            (
+                "lfq reward delay",
+                "lfq: reward is what learn learns from: add learn, or leave reward out",
+            ),
+            (
+                "lfq learn limit 9",
+                "lfq: limit replaces the network that learn trains: leave one of them out",
+            ),
+            (
+                "lfq learn integers",
+                "lfq: learn cannot train rounded weights: leave integers or learn out",
+            ),
+        ] {
+            assert_eq!(error(words), expected);
+        }
+        assert!(error("lfq learn reward paper").contains("queue"));
+        assert_eq!(
+            Queue::parse_without_learner("lfq learn")
+                .unwrap_err()
+                .to_string(),
+            "lfq: learn: works in simulations and in quell live only; leave learn out"
+        );
     }
 
     #[test]

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use quell_link::Error;
-use quell_qdisc::control::learn::Outbox;
-use quell_qdisc::control::rlaqm::learn::Learner;
+use quell_qdisc::control::learn::{Learner, Outbox};
 use quell_qdisc::policy::Policy;
 
 use crate::plane::link::LiveLink;
@@ -257,6 +256,27 @@ mod tests {
         let mut exchange = place.as_ref().map(|it| it.decisions.clone()).expect("it");
         exchange.drain(|_, _, _| decisions += 1);
         assert_eq!(decisions, 1100);
+    }
+
+    #[test]
+    fn the_experiments_of_lfq_reach_the_mailbox_and_the_link_neither_allocates_nor_frees() {
+        let words = "lfq alpha 10 learn";
+        let mut link = LiveLink::new(Params::line(RATE, Queue::parse(words).expect(words)));
+        let (mut fresh, mailbox) = (Exchange::of(&mut link), Mailbox::default());
+        let mut playing = |times: std::ops::Range<u64>| {
+            for ms in times {
+                play(&mut link, ms, &mailbox, &mut fresh);
+            }
+        };
+        playing(1..1001);
+        let made = allocation_counter::measure(|| playing(1001..8001));
+        assert_eq!((made.count_total, made.count_current), (0, 0));
+        // All packets are of one flow. Its experiment begins within 2.5 s and takes 5 s.
+        let mut experiments = 0;
+        let place = mailbox.0.lock().expect("no panic");
+        let mut exchange = place.as_ref().map(|it| it.decisions.clone()).expect("it");
+        exchange.drain(|_, _, _| experiments += 1);
+        assert_eq!(experiments, 1);
     }
 
     #[test]

@@ -23,9 +23,8 @@ use std::fmt;
 
 use watch::{Watch, tightness};
 
-use super::learn::Outbox;
+use super::learn::{Learner, Outbox};
 use super::learned::LearnedState;
-use super::rlaqm::learn::Learner;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::Policy;
 use crate::time::{Duration, Instant, MS, SEC};
@@ -211,7 +210,7 @@ impl Guard {
 
     /// The learned controller decides every period, not on packets alone.
     fn is_periodic(&self) -> bool {
-        self.learned.period() != Duration::MAX
+        !self.learned.decides_on_packets()
     }
 
     /// The fault of a decision of the learned controller, if there is one.
@@ -356,7 +355,8 @@ impl Control for Guard {
     fn period(&self) -> Duration {
         // A controller that decides on packets alone is checked as often as the classic one
         // decides.
-        let periods = [self.learned.period(), self.classic.period(), LOOK];
+        let own = self.is_periodic().then(|| self.learned.period());
+        let periods = own.into_iter().chain([self.classic.period(), LOOK]);
         let known = periods.into_iter().find(|p| *p != Duration::MAX);
         known.unwrap_or(LOOK)
     }
@@ -381,6 +381,13 @@ impl Control for Guard {
                 true => self.learned.initial(),
                 false => self.classic_knobs(readable, gauges, subs, rng),
             };
+            match self.trusted {
+                true if self.learned.period() != Duration::MAX => {
+                    self.learned.decide(gauges, subs, rng);
+                }
+                true => {}
+                false => self.learned.adopt(&self.set),
+            }
             return self.set;
         }
         let proposal = readable.then(|| self.learned.decide(gauges, subs, rng));

@@ -6,10 +6,41 @@
 //! one in force on the queue itself, in blocks of time in random order; it replaces the other only
 //! if it earns more.
 
+use super::{lfq, rlaqm};
 use crate::Rng;
+use crate::policy::Policy;
 
-/// Decisions for a learner, in the order of time: the network's inputs, and the action. Its
-/// capacity is fixed.
+/// The learner of a controller, which trains beside the queue. Plain data: a clone continues
+/// identically.
+#[derive(Clone, Debug)]
+pub enum Learner {
+    /// That of `rlaqm learn`.
+    RlAqm(rlaqm::learn::Learner),
+    /// That of `lfq learn`.
+    Lfq(lfq::learn::Learner),
+}
+
+impl Learner {
+    /// Moves everything from the outbox to the learner.
+    pub fn take(&mut self, outbox: &mut Outbox) {
+        match self {
+            Self::RlAqm(learner) => learner.take(outbox),
+            Self::Lfq(learner) => learner.take(outbox),
+        }
+    }
+
+    /// Trains if there is enough to learn from; returns the network to install, if there is a new
+    /// one.
+    pub fn turn(&mut self) -> Option<Policy> {
+        match self {
+            Self::RlAqm(learner) => learner.turn(),
+            Self::Lfq(learner) => learner.turn(),
+        }
+    }
+}
+
+/// Decisions for a learner, in the order of time: the network's inputs, and the action; for `lfq`,
+/// experiments and their rewards. Its capacity is fixed.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     width: usize,

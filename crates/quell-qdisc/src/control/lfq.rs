@@ -20,6 +20,8 @@
 //!
 //! After [`Control::ask_outside`], an outside controller answers in place of the network.
 
+pub mod learn;
+
 use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::num;
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};

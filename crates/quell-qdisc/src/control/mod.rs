@@ -173,6 +173,12 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Knobs::KEEP
     }
 
+    /// True if it decides only on packets: a guard then calls `decide` for its own work alone, and
+    /// its answer is not used.
+    fn decides_on_packets(&self) -> bool {
+        self.period() == Duration::MAX
+    }
+
     /// Called every `period` with current gauges, and with those of all sub-queues if it reads
     /// them. The returned knobs are set at once, then those in `sub_queues`.
     fn decide(&mut self, gauges: &Gauges, sub_queues: &mut [SubQueue], rng: &mut Rng) -> Knobs;
@@ -268,7 +274,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     }
 
     /// The learner that trains on its decisions, if there is one; only the first call returns it.
-    fn learner(&mut self) -> Option<Box<rlaqm::learn::Learner>> {
+    fn learner(&mut self) -> Option<Box<learn::Learner>> {
         None
     }
 

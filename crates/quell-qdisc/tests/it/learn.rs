@@ -2,8 +2,9 @@
 //! compiled without optimisation, these would take twenty times as long.
 
 use quell_qdisc::control::Control;
+use quell_qdisc::control::learn::Learner;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
-use quell_qdisc::control::rlaqm::learn::{Learner, Learning};
+use quell_qdisc::control::rlaqm::learn::Learning;
 use quell_qdisc::control::rlaqm::{Params, RlAqm};
 use quell_qdisc::policy::{Activation, Affine, Head, Policy};
 use quell_qdisc::time::Duration;

@@ -12,7 +12,7 @@
 use super::dqn::{Dqn, Pay, PeriodReward, Settings};
 use super::networks::Networks;
 use super::{Adjacent, RlAqm};
-use crate::control::learn::{Blocks, Outbox, Trial, Verdict};
+use crate::control::learn::{self, Blocks, Outbox, Trial, Verdict};
 use crate::control::learned::LearnedState;
 use crate::control::{Control, Explanation, SubQueue};
 use crate::policy::{Error, Policy};
@@ -92,7 +92,7 @@ pub struct Learning {
     pause: u32,
     pay: Pay,
     outbox: Outbox,
-    learner: Option<Box<Learner>>,
+    learner: Option<Box<learn::Learner>>,
     /// Draws the order of blocks. Seeded from the queue's own stream at the first decision.
     rng: Option<Rng>,
     progress: Progress,
@@ -129,7 +129,9 @@ impl Learning {
             pay: Pay::new(&first, reward)?,
             // 82 s of decisions at the default period.
             outbox: Outbox::new(first.inputs(), 4096),
-            learner: Some(Box::new(Learner::new(&newest, reward)?)),
+            learner: Some(Box::new(learn::Learner::RlAqm(Learner::new(
+                &newest, reward,
+            )?))),
             champion,
             first,
             acting,
@@ -300,7 +302,7 @@ impl Control for Learning {
         }))
     }
 
-    fn learner(&mut self) -> Option<Box<Learner>> {
+    fn learner(&mut self) -> Option<Box<learn::Learner>> {
         self.learner.take()
     }
 

@@ -1,12 +1,13 @@
-//! `rlaqm learn`, a network that continues to learn, in a world.
+//! `rlaqm learn` and `lfq learn`, networks that continue to learn, in a world.
 
 use std::any::Any;
 
+use quell_qdisc::control::lfq;
 use quell_qdisc::control::rlaqm::learn::{Learning, Progress};
 use quell_qdisc::time::{Instant, NEVER};
 use quell_sim::World;
 
-use super::common::world;
+use super::common::{gauges_at, world};
 
 fn link(queue: &str) -> World {
     world(&format!(
@@ -60,4 +61,70 @@ fn under_a_dry_guard_nothing_is_learned() {
     let mean = |s: quell_qdisc::control::guard::Stats| s.proposed_sum / s.proposals as f64;
     let (learning, frozen) = (mean(stats(&guarded)), mean(stats(&classic)));
     assert!((learning - frozen).abs() < 0.01, "{learning} {frozen}");
+}
+
+/// Ten flows that get 300 kbit/s each; the network was trained on 5 Mbit/s and more.
+fn flows(queue: &str) -> World {
+    world(&format!(
+        "duration = \"800s\"\nwarmup = \"0s\"\n[link]\nrate = \"3mbit\"\nqueue = \"{queue}\"\n\
+         [[flow]]\ncc = \"newreno\"\ncount = 10\nrtt = \"60ms\"\nstagger = \"2s\"\n"
+    ))
+}
+
+fn lfq_progress(world: &World) -> lfq::learn::Progress {
+    let controller = world.controller(0).map(|c| c as &dyn Any);
+    let learning = controller.and_then(|c| c.downcast_ref::<lfq::learn::Learning>());
+    learning.expect("lfq learn").progress()
+}
+
+/// The reward of `lfq alpha 10 learn` for the whole queue in the last 200 s: throughput,
+/// 1e6 bytes/s, less 10/s times the mean of the queued data.
+fn reward_at_the_end(world: &mut World) -> f64 {
+    let before = gauges_at(world, Instant::from_secs(600));
+    let after = gauges_at(world, NEVER);
+    let rate = (after.departed_bytes - before.departed_bytes) as f64 / 200.0;
+    let queued = (after.backlog_ns - before.backlog_ns) as f64 / 200e9;
+    (rate - 10.0 * 1446.0 * queued) / 1e6
+}
+
+#[test]
+fn lfq_learn_earns_more_than_the_frozen_network_on_a_link_unlike_those_of_its_training() {
+    let mut learning = flows("lfq alpha 10 learn");
+    let mut frozen = flows("lfq alpha 10");
+    let [learned, before] = [&mut learning, &mut frozen].map(reward_at_the_end);
+    println!("{learned} {before} {:?}", lfq_progress(&learning));
+    // A full link without a queue earns 0.375.
+    assert!(learned > 0.2 && before < 0.0, "{learned} {before}");
+}
+
+#[test]
+fn a_clone_of_a_world_with_lfq_learn_continues_equally() {
+    let mut one = flows("lfq alpha 10 learn");
+    one.run_until(Instant::from_secs(150));
+    let mut other = one.clone();
+    for world in [&mut one, &mut other] {
+        world.run_until(Instant::from_secs(420));
+    }
+    assert!(
+        lfq_progress(&one).installed >= 1,
+        "{:?}",
+        lfq_progress(&one)
+    );
+    assert_eq!(lfq_progress(&one), lfq_progress(&other));
+    let hash = |world: &mut World| world.record(0.0).trace_hash;
+    assert_eq!(hash(&mut one), hash(&mut other));
+}
+
+#[test]
+fn under_a_dry_guard_lfq_learns_nothing() {
+    let mut guarded = flows("lfq alpha 10 learn dry_run");
+    guarded.run_until(Instant::from_secs(100));
+    let mut controller = guarded.controller(0).expect("a guard").clone_control();
+    assert_eq!(controller.guard().expect("a guard").learned, 0);
+    let mut samples = 0;
+    controller
+        .samples()
+        .expect("samples")
+        .drain(|_, _, _| samples += 1);
+    assert_eq!(samples, 0);
 }

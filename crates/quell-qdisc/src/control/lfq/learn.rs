@@ -1,0 +1,526 @@
+//! `lfq learn`: the network continues to learn while the queue serves.
+//!
+//! Source: the LFQ paper's §VI (online learning) and its authors' `rl.cc`. At a random time of a
+//! flow its limit becomes one packet more or less than the network's, and stays so. What the flow
+//! achieves from then on is the reward. If it is more than a second network, the critic, expected,
+//! the limit was the better one, else the limit two packets beside it. The actor, the network that
+//! sets limits, is trained towards the better limit (mean absolute error), the critic towards the
+//! reward (mean squared error), with the flows of one batch at a time. The features at the time of
+//! the decision are the inputs of both.
+//!
+//! Deviations, since a flow's end is not known in advance and flows of any length are to teach:
+//! - An experiment begins at the first decision after a time drawn from [`MAX_WAIT`], not from half
+//!   of the flow's length, and ends after [`EXPERIMENT`] if the flow has not ended before. The next
+//!   one of the flow begins after another such time.
+//! - The two limits are one beside what the network answers at that packet. In the code they are
+//!   beside its last answer, ten packets before.
+//! - The actor starts from a trained network, as the paper's conclusion proposes, the critic from
+//!   random weights; for the first [`WARM_UP`] batches only the critic is trained. It is trained
+//!   with Adam and repeats earlier experiments, because plain gradient descent is too slow
+//!   (`quell train lfq --critic-rate --replay`).
+//!
+//! When a guard's classic controller acts, or the network's answer is not finite, the experiments
+//! end without a sample, and the network with which the queue started is in force again; actor and
+//! learning continue from it.
+
+use super::{FEATURES, LIMITS, Lfq};
+use crate::control::learn::{self, Outbox};
+use crate::control::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
+use crate::policy::{Adam, Affine, Error, Init, Optimizer, Policy, Trainee};
+use crate::time::{Duration, Instant, SEC};
+use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};
+
+/// Longest time from a flow's first packet, or from its last experiment, to an experiment: half of
+/// a flow in the offline training.
+const MAX_WAIT: Duration = Duration::from_millis(2500);
+/// Longest experiment: a flow in the offline training.
+const EXPERIMENT: Duration = Duration::from_secs(5);
+/// Time without packets after which a flow has ended.
+const SILENCE: Duration = SEC;
+/// Packets that have to leave during an experiment, or else it does not count.
+const MIN_PACKETS: u32 = 20;
+/// Interval at which ended experiments are looked for.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Experiments of a training step.
+const BATCH: usize = 40;
+/// Batches for which only the critic is trained.
+const WARM_UP: u64 = 10;
+/// Rate of the actor's plain gradient descent, the paper's.
+const ACTOR_RATE: f32 = 0.01;
+/// Learning rate of the critic's Adam.
+const CRITIC_RATE: f32 = 1e-3;
+/// Experiments that the critic remembers, and its additional fits per batch, each to `REPLAYED` of
+/// them.
+const PAST: usize = 4096;
+const FITS: usize = 1;
+const REPLAYED: usize = 256;
+/// Numbers of an experiment: features, its limit, the other limit.
+const WIDTH: usize = FEATURES + 2;
+/// Bytes that the reward charges for each queued packet: the authors' segment size.
+const PACKET: f64 = 1446.0;
+/// A reward of 1 is this many bytes per second.
+const UNIT: f64 = 1e6;
+
+/// What an experiment earns, as `quell train lfq --reward`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reward {
+    /// The paper's: throughput less this weight, 1/s, times the mean of the queued data.
+    Queue(f64),
+    /// Throughput less this weight, 1e6 bytes/s per s, times the mean time in the queue.
+    Delay(f64),
+}
+
+/// State of a flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Experiment {
+    /// Whether it runs; else the flow waits for one.
+    runs: bool,
+    /// Its start, or the earliest start of the next one.
+    at: Instant,
+    features: [f32; FEATURES],
+    /// The limit, and the one that was not taken.
+    limit: u32,
+    other: u32,
+    departed: u32,
+    bytes: u64,
+    /// Sum of the times in the queue, and integral of the packets queued, up to `last`.
+    sojourn: Duration,
+    packet_ns: u128,
+    last: Instant,
+    last_departure: Instant,
+}
+
+impl Experiment {
+    /// None runs; the next one begins after `at`.
+    fn not_before(at: Instant) -> Self {
+        Self {
+            runs: false,
+            at,
+            features: [0.0; FEATURES],
+            limit: 0,
+            other: 0,
+            departed: 0,
+            bytes: 0,
+            sojourn: Duration::ZERO,
+            packet_ns: 0,
+            last: at,
+            last_departure: at,
+        }
+    }
+
+    /// Accounts for `held` packets queued since the last event.
+    fn advance(&mut self, now: Instant, held: u32) {
+        let since = now.saturating_since(self.last);
+        self.packet_ns += u128::from(since.as_nanos()) * u128::from(held);
+        self.last = now;
+    }
+
+    /// The reward up to the last departure; `None` if there is too little to measure.
+    fn reward(&self, reward: Reward) -> Option<f64> {
+        let nanos = self.last_departure.saturating_since(self.at);
+        if self.departed < MIN_PACKETS || nanos == Duration::ZERO {
+            return None;
+        }
+        let rate = self.bytes as f64 / nanos.as_secs_f64() / UNIT;
+        Some(match reward {
+            Reward::Queue(alpha) => {
+                let queued = self.packet_ns as f64 / nanos.as_nanos() as f64;
+                rate - alpha * queued * PACKET / UNIT
+            }
+            Reward::Delay(alpha) => {
+                rate - alpha * self.sojourn.as_secs_f64() / f64::from(self.departed)
+            }
+        })
+    }
+}
+
+/// Counts so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Experiments that gave a sample.
+    pub experiments: u64,
+    /// Networks that came into force.
+    pub installed: u64,
+    /// Times that the first network replaced another because of a guard or a fault.
+    pub reset: u64,
+}
+
+/// An [`Lfq`] that continues to learn.
+#[derive(Clone, Debug)]
+pub struct Learning {
+    acting: Lfq,
+    /// The network with which the queue started.
+    first: Policy,
+    reward: Reward,
+    flows: Vec<Experiment>,
+    outbox: Outbox,
+    learner: Option<Box<learn::Learner>>,
+    /// Draws times and sides. Seeded from the queue's own stream at the first period; no experiment
+    /// begins before that.
+    rng: Option<Rng>,
+    progress: Progress,
+}
+
+impl Learning {
+    /// Starts with the network of `acting`.
+    ///
+    /// # Errors
+    /// If the critic cannot be made, which does not happen.
+    ///
+    /// # Panics
+    /// If the network's weights are integers ([`Policy::to_integers`]).
+    pub fn new(acting: Lfq, reward: Reward) -> Result<Self, Error> {
+        let first = acting.policy.clone();
+        Ok(Self {
+            learner: Some(Box::new(learn::Learner::Lfq(Learner::new(&first)?))),
+            acting,
+            first,
+            reward,
+            flows: Vec::new(),
+            outbox: Outbox::new(WIDTH, 1024),
+            rng: None,
+            progress: Progress::default(),
+        })
+    }
+
+    /// Counts so far.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// The network in force.
+    pub fn policy(&self) -> &Policy {
+        &self.acting.policy
+    }
+
+    /// Begins an experiment around the limit that the network has just set.
+    fn begin(&mut self, index: usize, now: Instant) -> u32 {
+        let Some(rng) = &mut self.rng else {
+            return self.acting.flows[index].limit;
+        };
+        let flow = &mut self.acting.flows[index];
+        let low = flow.limit.saturating_sub(1).clamp(LIMITS.0, LIMITS.1 - 2);
+        let up = rng.f64() < 0.5;
+        let (limit, other) = match up {
+            true => (low + 2, low),
+            false => (low, low + 2),
+        };
+        flow.limit = limit;
+        // No decision during the experiment.
+        flow.countdown = u32::MAX;
+        self.acting.limit = limit;
+        self.flows[index] = Experiment {
+            runs: true,
+            features: self.acting.inputs,
+            limit,
+            other,
+            ..Experiment::not_before(now)
+        };
+        limit
+    }
+
+    /// Ends a flow's experiment, if one runs; the network decides again at the flow's next packet.
+    fn end(&mut self, index: usize, now: Instant, counts: bool) {
+        let experiment = &mut self.flows[index];
+        if !experiment.runs {
+            return;
+        }
+        if let Some(reward) = experiment.reward(self.reward).filter(|_| counts) {
+            let mut row = [0.0; WIDTH];
+            row[..FEATURES].copy_from_slice(&experiment.features);
+            row[FEATURES] = num::single(f64::from(experiment.limit));
+            row[FEATURES + 1] = num::single(f64::from(experiment.other));
+            self.outbox.push(&row, num::single(reward));
+            self.progress.experiments += 1;
+        }
+        self.acting.flows[index].countdown = 0;
+        self.wait(index, now);
+    }
+
+    /// Draws the time of a flow's next experiment.
+    fn wait(&mut self, index: usize, now: Instant) {
+        let wait = self.rng.as_mut().map_or(0.0, |rng| rng.f64());
+        let wait = Duration::from_nanos(num::whole_u64(wait * MAX_WAIT.as_nanos() as f64));
+        self.flows[index] = Experiment::not_before(now + wait);
+    }
+
+    /// Returns to the first network, which continues to learn from there.
+    fn reset(&mut self, now: Instant) {
+        for index in 0..self.flows.len() {
+            self.end(index, now, false);
+        }
+        self.outbox.interrupt();
+        if !self.acting.policy.is_same(&self.first) {
+            self.progress.reset += 1;
+            self.acting.policy = self.first.clone();
+        }
+    }
+}
+
+impl Control for Learning {
+    /// Of the exchange with the learner.
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn decides_on_packets(&self) -> bool {
+        true
+    }
+
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
+        let now = gauges.now;
+        if self.rng.is_none() {
+            self.rng = Some(Rng::new(rng.u64(), "experiments"));
+        }
+        for index in 0..self.flows.len() {
+            if now.saturating_since(self.flows[index].last) > SILENCE {
+                self.end(index, now, true);
+            }
+        }
+        Knobs::KEEP
+    }
+
+    fn watches_packets(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn on_arrival(&mut self, arrival: &Arrival) -> Decision {
+        let (index, now) = (arrival.sub_queue.unwrap_or(0), arrival.now);
+        if index >= self.flows.len() {
+            self.flows.resize(index + 1, Experiment::not_before(now));
+        }
+        let experiment = &mut self.flows[index];
+        if arrival.fresh {
+            self.end(index, now, true);
+            self.wait(index, now);
+        } else if experiment.runs {
+            experiment.advance(now, arrival.held);
+            if now - experiment.at > EXPERIMENT {
+                self.end(index, now, true);
+            }
+        }
+        let decision = self.acting.on_arrival(arrival);
+        match decision {
+            Decision::Set(knobs) if knobs.limit_packets.is_some() => {
+                if self.acting.is_broken() {
+                    self.reset(now);
+                } else if now > self.flows[index].at {
+                    let limit_packets = Some(self.begin(index, now));
+                    return Decision::Set(Knobs {
+                        limit_packets,
+                        ..knobs
+                    });
+                }
+                decision
+            }
+            _ => decision,
+        }
+    }
+
+    #[inline]
+    fn on_departure(&mut self, departure: &Departure) {
+        self.acting.on_departure(departure);
+        let now = departure.now;
+        let experiment = self.flows.get_mut(departure.sub_queue.unwrap_or(0));
+        if let Some(experiment) = experiment.filter(|e| e.runs) {
+            experiment.advance(now, departure.held);
+            experiment.departed += 1;
+            experiment.bytes += u64::from(departure.len);
+            experiment.sojourn += departure.sojourn;
+            experiment.last_departure = now;
+        }
+    }
+
+    #[inline]
+    fn on_drop(&mut self, loss: &Loss) {
+        self.acting.on_drop(loss);
+    }
+
+    fn knobs(&self) -> ControlledKnobs {
+        Control::knobs(&self.acting)
+    }
+
+    fn adopt(&mut self, _knobs: &Knobs) {
+        let now = self.flows.iter().map(|flow| flow.last).max();
+        self.reset(now.unwrap_or(Instant::ZERO));
+    }
+
+    fn is_broken(&self) -> bool {
+        self.acting.is_broken()
+    }
+
+    fn explain(&self) -> Option<Explanation<'_>> {
+        self.acting.explain()
+    }
+
+    fn learner(&mut self) -> Option<Box<learn::Learner>> {
+        self.learner.take()
+    }
+
+    fn samples(&mut self) -> Option<&mut Outbox> {
+        Some(&mut self.outbox)
+    }
+
+    fn install(&mut self, policy: Policy) {
+        self.progress.installed += 1;
+        self.acting.policy = policy;
+    }
+}
+
+/// Actor, critic, and the experiments that they have not yet learned from. Plain data: a clone
+/// continues identically.
+#[derive(Clone, Debug)]
+pub struct Learner {
+    first: Policy,
+    actor: Trainee,
+    critic: Trainee,
+    adam: Optimizer,
+    /// Experiments since the last batch.
+    rows: Vec<f32>,
+    rewards: Vec<f32>,
+    /// Features and rewards that the critic remembers; a new one replaces the oldest.
+    past: Vec<f32>,
+    past_rewards: Vec<f32>,
+    oldest: usize,
+    batches: u64,
+    rng: Rng,
+}
+
+impl Learner {
+    fn new(first: &Policy) -> Result<Self, Error> {
+        let actor = Trainee::from_policy(first);
+        let mut rng = Rng::new(1, "critic");
+        let layers: Vec<Affine> = actor
+            .layers()
+            .iter()
+            .map(|layer| {
+                let outputs = layer.bias.len();
+                let inputs = layer.weight.len() / outputs;
+                Affine::random(inputs, outputs, Init::Uniform, &mut rng)
+            })
+            .collect();
+        Ok(Self {
+            critic: Trainee::new(first.card().clone(), &layers)?,
+            first: first.clone(),
+            actor,
+            adam: Optimizer::Adam(Adam::new(CRITIC_RATE)),
+            rows: Vec::new(),
+            rewards: Vec::new(),
+            past: Vec::new(),
+            past_rewards: Vec::new(),
+            oldest: 0,
+            batches: 0,
+            rng,
+        })
+    }
+
+    /// Moves all experiments from the outbox to the learner.
+    pub fn take(&mut self, outbox: &mut Outbox) {
+        outbox.drain(|row, reward, starts| {
+            if starts {
+                // The first network is in force again.
+                self.actor = Trainee::from_policy(&self.first);
+                self.rows.clear();
+                self.rewards.clear();
+            }
+            if self.rewards.len() < PAST {
+                self.rows.extend_from_slice(row);
+                self.rewards.push(reward);
+            }
+        });
+    }
+
+    /// Trains if there is a batch of new experiments; returns the actor, once it has been trained.
+    pub fn turn(&mut self) -> Option<Policy> {
+        if self.rewards.len() < BATCH {
+            return None;
+        }
+        let rows: Vec<f32> = self.rows.drain(..BATCH * WIDTH).collect();
+        let rewards: Vec<f32> = self.rewards.drain(..BATCH).collect();
+        let features: Vec<f32> = rows
+            .chunks_exact(WIDTH)
+            .flat_map(|row| &row[..FEATURES])
+            .copied()
+            .collect();
+        let limits: Vec<[f32; 2]> = rows
+            .chunks_exact(WIDTH)
+            .map(|row| [row[FEATURES], row[FEATURES + 1]])
+            .collect();
+        let expected = self.critic.forward(&features).to_vec();
+        self.fit_critic(&features, &rewards);
+        self.remember(&features, &rewards);
+        for _ in 0..FITS {
+            self.replay();
+        }
+        self.batches += 1;
+        if self.batches <= WARM_UP {
+            return None;
+        }
+        let better = rewards.iter().zip(&expected).zip(&limits);
+        let labels: Vec<f32> = better
+            .map(
+                |((reward, expected), [taken, other])| match reward > expected {
+                    true => *taken,
+                    false => *other,
+                },
+            )
+            .collect();
+        self.fit_actor(&features, &labels)
+            .then(|| self.actor.policy().clone())
+    }
+
+    /// A step of the actor down the mean absolute error; false if a weight would not be finite.
+    fn fit_actor(&mut self, features: &[f32], labels: &[f32]) -> bool {
+        let count = labels.len() as f32;
+        let outputs = self.actor.forward(features);
+        let slope = |(output, label): (&f32, &f32)| match output.total_cmp(label) {
+            std::cmp::Ordering::Less => -1.0 / count,
+            std::cmp::Ordering::Equal => 0.0,
+            std::cmp::Ordering::Greater => 1.0 / count,
+        };
+        let slopes: Vec<f32> = outputs.iter().zip(labels).map(slope).collect();
+        self.actor.backward(&slopes);
+        let mut plain = Optimizer::Sgd { rate: ACTOR_RATE };
+        self.actor.step(&mut plain).is_ok()
+    }
+
+    /// A step of the critic down the mean squared error.
+    fn fit_critic(&mut self, features: &[f32], rewards: &[f32]) {
+        let count = rewards.len() as f32;
+        let outputs = self.critic.forward(features);
+        let slope = |(output, reward): (&f32, &f32)| 2.0 * (output - reward) / count;
+        let slopes: Vec<f32> = outputs.iter().zip(rewards).map(slope).collect();
+        self.critic.backward(&slopes);
+        if self.critic.step(&mut self.adam).is_err() {
+            self.adam = Optimizer::Adam(Adam::new(CRITIC_RATE));
+        }
+    }
+
+    fn remember(&mut self, features: &[f32], rewards: &[f32]) {
+        for (row, reward) in features.chunks_exact(FEATURES).zip(rewards) {
+            if self.past_rewards.len() < PAST {
+                self.past.extend_from_slice(row);
+                self.past_rewards.push(*reward);
+            } else {
+                self.past[self.oldest * FEATURES..][..FEATURES].copy_from_slice(row);
+                self.past_rewards[self.oldest] = *reward;
+                self.oldest = (self.oldest + 1) % PAST;
+            }
+        }
+    }
+
+    /// Fits the critic to random experiments of the past.
+    fn replay(&mut self) {
+        let (mut rows, mut rewards) = (Vec::new(), Vec::new());
+        for _ in 0..REPLAYED {
+            let at = num::index(self.rng.below(self.past_rewards.len() as u64));
+            rows.extend_from_slice(&self.past[at * FEATURES..][..FEATURES]);
+            rewards.push(self.past_rewards[at]);
+        }
+        self.fit_critic(&rows, &rewards);
+    }
+}
+
+#[cfg(test)]
+mod tests;

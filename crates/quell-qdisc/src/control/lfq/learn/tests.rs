@@ -1,0 +1,195 @@
+use super::super::Params;
+use super::super::tests::constant;
+use super::*;
+use crate::time::MS;
+
+/// A controller whose network always answers 17 packets, after its first period.
+fn learning(reward: Reward) -> Learning {
+    let lfq = Lfq::new(Params::default(), constant(17.0)).unwrap();
+    let mut learning = Learning::new(lfq, reward).unwrap();
+    learning.decide(&Gauges::default(), &mut [], &mut Rng::new(1, "test"));
+    learning
+}
+
+/// A packet arrives while `held` are queued, and one leaves 5 ms later, which was in the queue for
+/// 40 ms.
+fn pass(learning: &mut Learning, now: Instant, fresh: bool, held: u32) -> u32 {
+    learning.on_arrival(&Arrival {
+        now,
+        sub_queue: Some(0),
+        fresh,
+        held,
+        len: 1500,
+    });
+    learning.on_departure(&Departure {
+        now: now + 5 * MS,
+        sub_queue: Some(0),
+        held: held + 1,
+        len: 1500,
+        sojourn: 40 * MS,
+    });
+    learning.acting.flows[0].limit
+}
+
+/// All samples: features, the limit taken, the other limit, the reward.
+fn samples(learning: &mut Learning) -> Vec<(Vec<f32>, f32, f32, f32)> {
+    let mut all = Vec::new();
+    learning.outbox.drain(|row, reward, _| {
+        let (features, limits) = row.split_at(FEATURES);
+        all.push((features.to_vec(), limits[0], limits[1], reward));
+    });
+    all
+}
+
+#[test]
+fn an_experiment_holds_a_limit_beside_the_networks_and_reports_what_it_earned() {
+    // 1500 bytes per 10 ms are 0.15 MB/s, less up to half a gap at the end. For half of the time 4
+    // packets are queued, else 5: 4.5 packets of 1446 bytes. Each was queued for 40 ms.
+    for (reward, expected) in [
+        (Reward::Queue(10.0), 0.15 - 10.0 * 4.5 * 1446e-6),
+        (Reward::Delay(2.0), 0.15 - 2.0 * 0.04),
+    ] {
+        let mut learning = learning(reward);
+        let mut now = Instant::from_secs(1);
+        let mut held_for = 0;
+        let mut fresh = true;
+        let mut features = Vec::new();
+        while learning.progress().experiments == 0 {
+            let limit = pass(&mut learning, now, fresh, 4);
+            fresh = false;
+            if learning.flows[0].runs {
+                if held_for == 0 {
+                    features = learning.acting.inputs.to_vec();
+                }
+                held_for += 1;
+                assert_eq!(limit, learning.flows[0].limit);
+            } else {
+                assert_eq!(limit, 17);
+            }
+            now += 10 * MS;
+        }
+        // 5 s at 100 packets/s.
+        assert!((500..=502).contains(&held_for), "{held_for}");
+        let [sample] = &samples(&mut learning)[..] else {
+            panic!("one sample");
+        };
+        assert_eq!(sample.0, features);
+        let mut limits = [sample.1, sample.2];
+        limits.sort_by(f32::total_cmp);
+        assert_eq!(limits, [16.0, 18.0]);
+        assert!((f64::from(sample.3) - expected).abs() < 1e-3, "{sample:?}");
+        // The network decides again.
+        assert_eq!(learning.acting.flows[0].limit, 17);
+    }
+}
+
+#[test]
+fn an_experiment_ends_with_its_flow_and_does_not_count_if_too_few_packets_left() {
+    let mut learning = learning(Reward::Delay(1.0));
+    let rng = learning.rng.clone();
+    for (packets, counts) in [(MIN_PACKETS - 1, 0), (MIN_PACKETS, 1)] {
+        for bucket_is_reused in [false, true] {
+            learning.rng = rng.clone();
+            let mut now = Instant::from_secs(1);
+            pass(&mut learning, now, true, 4);
+            while !learning.flows[0].runs {
+                now += 10 * MS;
+                learning.on_arrival(&Arrival {
+                    now,
+                    sub_queue: Some(0),
+                    fresh: false,
+                    held: 4,
+                    len: 1500,
+                });
+            }
+            for _ in 0..packets {
+                now += 10 * MS;
+                pass(&mut learning, now, false, 4);
+            }
+            if bucket_is_reused {
+                pass(&mut learning, now + 10 * MS, true, 0);
+            } else {
+                let gauges = Gauges {
+                    now: now + SILENCE + 10 * MS,
+                    ..Gauges::default()
+                };
+                learning.decide(&gauges, &mut [], &mut Rng::new(1, "test"));
+            }
+            assert!(!learning.flows[0].runs);
+            assert_eq!(samples(&mut learning).len(), counts);
+        }
+    }
+}
+
+/// The network's answer after the warm-up and one more batch of experiments with a limit of 16 in
+/// place of 18, of which `good` earned more than expected and the others less.
+fn after_a_batch(good: usize) -> Option<f32> {
+    let mut learner = Learner::new(&constant(17.0)).unwrap();
+    let mut outbox = Outbox::new(WIDTH, BATCH);
+    let mut row = [0.1; WIDTH];
+    (row[FEATURES], row[FEATURES + 1]) = (16.0, 18.0);
+    let mut latest = None;
+    for _ in 0..=WARM_UP {
+        assert!(latest.is_none(), "the actor has to wait for the critic");
+        for index in 0..BATCH {
+            // The critic's expectation stays near 0.
+            outbox.push(&row, if index < good { 1e3 } else { -1e3 });
+        }
+        learner.take(&mut outbox);
+        latest = learner.turn();
+    }
+    latest.map(|policy| policy.forward(&[0.1; FEATURES], &mut policy.scratch())[0])
+}
+
+#[test]
+fn the_actor_takes_the_papers_step_towards_the_better_limits() {
+    // Only the bias of the output has a slope, since the constant network's other weights are 0:
+    // the mean over the batch of +1 where 16 was better, and of -1 where 18 must be.
+    for (good, slope) in [(BATCH, 1.0), (0, -1.0), (30, 0.5), (20, 0.0)] {
+        let output = after_a_batch(good).expect("a network");
+        let expected = 17.0 - ACTOR_RATE * slope;
+        assert!((output - expected).abs() < 1e-5, "{good} {output}");
+    }
+}
+
+#[test]
+fn the_critic_learns_what_experiments_earn() {
+    let mut learner = Learner::new(&super::super::tests::network(1, 20.0)).unwrap();
+    let mut rng = Rng::new(2, "rewards");
+    let mut row = || -> Vec<f32> { (0..FEATURES).map(|_| num::single(rng.f64())).collect() };
+    let rows: Vec<f32> = (0..BATCH).flat_map(|_| row()).collect();
+    let rewards: Vec<f32> = rows.chunks(FEATURES).map(|row| row[3]).collect();
+    let missed = |learner: &mut Learner| {
+        let outputs = learner.critic.forward(&rows);
+        let squares = outputs.iter().zip(&rewards).map(|(o, r)| (o - r) * (o - r));
+        squares.sum::<f32>() / BATCH as f32
+    };
+    let before = missed(&mut learner);
+    for _ in 0..500 {
+        learner.fit_critic(&rows, &rewards);
+    }
+    let after = missed(&mut learner);
+    assert!(after < 0.2 * before, "{before} {after}");
+}
+
+#[test]
+fn while_another_controller_acts_nothing_is_learned_and_the_first_network_returns() {
+    let mut learning = learning(Reward::Delay(1.0));
+    let first = learning.policy().clone();
+    learning.install(constant(9.0));
+    let mut now = Instant::from_secs(1);
+    for index in 0..2000 {
+        pass(&mut learning, now, index == 0, 4);
+        learning.adopt(&Knobs::KEEP);
+        now += 10 * MS;
+    }
+    assert!(learning.policy().is_same(&first));
+    assert_eq!(learning.progress().reset, 1);
+    assert_eq!(samples(&mut learning), []);
+    // The next sample tells the learner to start from the first network, too.
+    let mut learner = Learner::new(&first).unwrap();
+    learner.actor = Trainee::from_policy(&constant(9.0));
+    learning.outbox.push(&[0.0; WIDTH], 0.0);
+    learner.take(&mut learning.outbox);
+    assert!(learner.actor.policy().is_same(&first));
+}
