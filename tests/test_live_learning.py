@@ -143,6 +143,17 @@ def test_a_network_learns_and_outlives_kill_9(net: Learning, quell: Quell) -> No
     assert not file.with_suffix(".part").exists()
 
 
+@pytest.mark.slow  # the flow's experiment begins within 2.5 s, takes 5 s, and goes to the thread
+@pytest.mark.real_time
+def test_lfq_learns_beside_a_thread_and_keeps_nothing(net: Learning) -> None:
+    command = net.learning(aqm="lfq learn")
+    learner(command)
+    assert len(net.datagrams(2000, gap=0.004)) > 0
+    status, errors = stop(command)
+    assert status == 0 and "does not learn" not in errors, errors
+    assert not net.files()
+
+
 @pytest.mark.slow  # the learner only gets processor time that nothing else needs
 @pytest.mark.real_time
 def test_a_network_keeps_what_it_has_learned_over_a_reload(net: Learning, tmp_path: Path) -> None:
