@@ -10,8 +10,8 @@
 //!
 //! Deviations, since a flow's end is not known in advance and flows of any length are to teach:
 //! - An experiment begins at the first decision after a time drawn from [`MAX_WAIT`], not from half
-//!   of the flow's length, and ends after [`EXPERIMENT`] if the flow has not ended before. The next
-//!   one of the flow begins after another such time.
+//!   of the flow's length, and ends after [`EXPERIMENT`] if the flow has not ended before. Then the
+//!   network decides for as long at least, so that experiments take half of a flow's time at most.
 //! - The two limits are one beside what the network answers at that packet. In the code they are
 //!   beside its last answer, ten packets before.
 //! - The actor starts from a trained network, as the paper's conclusion proposes, the critic from
@@ -30,8 +30,8 @@ use crate::policy::{Adam, Affine, Error, Init, Optimizer, Policy, Trainee};
 use crate::time::{Duration, Instant, SEC};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};
 
-/// Longest time from a flow's first packet, or from its last experiment, to an experiment: half of
-/// a flow in the offline training.
+/// Longest time from a flow's first packet to an experiment: half of a flow in the offline
+/// training.
 const MAX_WAIT: Duration = Duration::from_millis(2500);
 /// Longest experiment: a flow in the offline training.
 const EXPERIMENT: Duration = Duration::from_secs(5);
@@ -234,14 +234,14 @@ impl Learning {
             self.progress.experiments += 1;
         }
         self.acting.flows[index].countdown = 0;
-        self.wait(index, now);
+        self.wait(index, now + EXPERIMENT);
     }
 
-    /// Draws the time of a flow's next experiment.
-    fn wait(&mut self, index: usize, now: Instant) {
+    /// Draws the time of a flow's next experiment, not before `from`.
+    fn wait(&mut self, index: usize, from: Instant) {
         let wait = self.rng.as_mut().map_or(0.0, |rng| rng.f64());
         let wait = Duration::from_nanos(num::whole_u64(wait * MAX_WAIT.as_nanos() as f64));
-        self.flows[index] = Experiment::not_before(now + wait);
+        self.flows[index] = Experiment::not_before(from + wait);
     }
 
     /// Returns to the first network, which continues to learn from there.

@@ -66,7 +66,7 @@ fn under_a_dry_guard_nothing_is_learned() {
 /// Ten flows that get 300 kbit/s each; the network was trained on 5 Mbit/s and more.
 fn flows(queue: &str) -> World {
     world(&format!(
-        "duration = \"800s\"\nwarmup = \"0s\"\n[link]\nrate = \"3mbit\"\nqueue = \"{queue}\"\n\
+        "duration = \"1600s\"\nwarmup = \"0s\"\n[link]\nrate = \"3mbit\"\nqueue = \"{queue}\"\n\
          [[flow]]\ncc = \"newreno\"\ncount = 10\nrtt = \"60ms\"\nstagger = \"2s\"\n"
     ))
 }
@@ -80,7 +80,7 @@ fn lfq_progress(world: &World) -> lfq::learn::Progress {
 /// The reward of `lfq alpha 10 learn` for the whole queue in the last 200 s: throughput,
 /// 1e6 bytes/s, less 10/s times the mean of the queued data.
 fn reward_at_the_end(world: &mut World) -> f64 {
-    let before = gauges_at(world, Instant::from_secs(600));
+    let before = gauges_at(world, Instant::from_secs(1400));
     let after = gauges_at(world, NEVER);
     let rate = (after.departed_bytes - before.departed_bytes) as f64 / 200.0;
     let queued = (after.backlog_ns - before.backlog_ns) as f64 / 200e9;
@@ -100,10 +100,10 @@ fn lfq_learn_earns_more_than_the_frozen_network_on_a_link_unlike_those_of_its_tr
 #[test]
 fn a_clone_of_a_world_with_lfq_learn_continues_equally() {
     let mut one = flows("lfq alpha 10 learn");
-    one.run_until(Instant::from_secs(150));
+    one.run_until(Instant::from_secs(300));
     let mut other = one.clone();
     for world in [&mut one, &mut other] {
-        world.run_until(Instant::from_secs(420));
+        world.run_until(Instant::from_secs(700));
     }
     assert!(
         lfq_progress(&one).installed >= 1,
