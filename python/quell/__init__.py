@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from quell._moved import install as _install
@@ -78,6 +79,11 @@ def __dir__() -> list[str]:
 
 
 _install()
+
+if sys.platform == "linux":
+    # As polars loads, it deletes folders whose names are numbers in /var/tmp/polars-USER/spill, which another user may
+    # have made as a link to any folder. No user can guess this name; polars makes the folder if it needs one.
+    os.environ.setdefault("POLARS_OOC_SPILL_DIR", f"/var/tmp/quell-{os.urandom(16).hex()}")
 
 # Gymnasium finds environments by names registered on import; its import is slow, so it is not imported here.
 if "gymnasium" in sys.modules:

@@ -11,6 +11,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -279,3 +280,32 @@ def test_a_second_watch_of_the_same_file_is_refused_and_takes_nothing_from_it(sh
     lines = out.read_text().splitlines()
     assert len({line.count(",") for line in lines}) == 1
     assert sum(line.startswith("time") for line in lines) == 1
+
+
+IN_ITS_OWN_VAR_TMP = """
+mount -t tmpfs -o mode=1777 none /var/tmp
+stranger="setpriv --reuid=$1 --regid=$1 --clear-groups"
+$stranger mkdir /var/tmp/polars-root
+$stranger ln -s "$2" /var/tmp/polars-root/spill
+shift 2
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("command", ["command", "library"])
+def test_a_link_in_the_place_of_the_folder_of_polars_deletes_nothing(tmp_path: Path, command: str) -> None:
+    year = tmp_path / "backups" / "2019"
+    year.mkdir(parents=True)
+    (year / "photo").touch()
+    out = tmp_path / "runs.csv"
+    words = {
+        "command": (str(QUELL), "run", "home", "--duration", "2s", "--warmup", "0s", "--csv", str(out)),
+        "library": (sys.executable, "-c", "import quell; quell.queues().select('name').write_csv()"),
+    }[command]
+    env = {name: value for name, value in os.environ.items() if name != "POLARS_OOC_SPILL_DIR"}
+    done = subprocess.run(
+        ("unshare", "-m", "sh", "-ec", IN_ITS_OWN_VAR_TMP, "sh", str(STRANGER), str(year.parent), *words),
+        env=env | {"USER": "root"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in year.iterdir()] == ["photo"]
