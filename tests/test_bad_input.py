@@ -145,7 +145,8 @@ def test_a_word_with_control_characters_does_not_reach_the_terminal_raw(quell: Q
 
 
 def test_an_argument_that_is_not_text_is_bad_input(quell: Quell) -> None:
-    for arguments in (["run", "caf\udcc3.toml"], ["run", "--aqm", "\udcff"], ["run", "--rate", "\udcff"]):
+    for arguments in (["run", "caf\udcc3.toml"], ["run", "--aqm", "\udcff"], ["run", "--rate", "\udcff"],
+                      ["run", 50 * "x" + "\udcff"]):  # fmt: skip
         done = quell(*arguments)
         assert done.returncode == 2
         assert "not text in this locale's encoding" in done.stderr

@@ -77,6 +77,19 @@ def test_kinds_are_known_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--kind near: write one of mixed, settled, far, moving, busy" in capsys.readouterr().err.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--judge", "--model", "mine.txt"], "--model mine.txt: judging takes it in queue words: --aqm 'hush model"),
+        (["--aqm", "hush single"], "--aqm: only with --judge"),
+        (["--ablate"], "--ablate: only with --judge"),
+    ],
+)
+def test_an_option_without_effect_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["train", "hush", *words]) == 2
+    assert said in capsys.readouterr().err.replace("\n", " ")
+
+
 def run(goodput: float, p95: float, loss: float = 0.0, jain: float = 1.0) -> links.Run:
     return links.Run(goodput, p95, p95 / 2, p95, jain, loss, math.nan)
 
@@ -347,9 +360,12 @@ def test_an_interrupted_judging_leaves_the_earlier_model_and_is_resumed(
 
 
 @pytest.mark.torch
-def test_a_model_that_queue_words_cannot_name_is_refused_before_the_training(hush: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--out .*a model\.txt: queue words"):
-        hush.train(short(hush), tmp_path / "a model.txt")
+@pytest.mark.parametrize("name", ["a model.txt", "model\udcff.txt"])
+def test_a_model_that_queue_words_cannot_name_is_refused_before_the_training(
+    hush: Any, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(InputError, match=f"--out .*{name}: queue words"):
+        hush.train(short(hush), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 

@@ -20,6 +20,7 @@ import pytest
 from conftest import QUELL_LIVE, ROOT, Quell
 from namespace import VETH, Space, space_with
 from oracle import in_guest
+from quell.cli.watch import _Converter
 
 GUEST = ROOT / "tests/watch_guest.sh"
 QUEUES = """
@@ -328,6 +329,17 @@ def test_the_kinds_of_a_newer_kernel_report_what_tc_prints(tmp_path: Path) -> No
     assert last["htb", "class"]["xstats"]["lends"] == last["htb", "class"]["packets"]
     assert last["fq_codel", "class"]["xstats"]["ldelay_us"] > 5000
     assert last["red", "qdisc"]["xstats"]["early"] == last["red", "qdisc"]["drops"]
+
+
+def test_later_parquet_files_have_higher_numbers(tmp_path: Path) -> None:
+    converter = _Converter(tmp_path / "q.parquet", 2)
+    for number in range(5):
+        lines = tmp_path / f"q.{number}.jsonl"
+        names = ("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms")
+        lines.write_text(json.dumps(dict.fromkeys(names, float(number))) + "\n")
+        converter.put(lines)
+    converter.end()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.4.parquet", "q.5.parquet"]
 
 
 def test_parquet_and_its_report(space: Space, quell: Quell, tmp_path: Path) -> None:

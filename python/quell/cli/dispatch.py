@@ -179,7 +179,7 @@ def _call(arguments: Sequence[str]) -> int:
         return FAILED
     except UnicodeEncodeError as error:  # an argument is not valid text
         near = error.object[max(error.start - 40, 0) : error.end + 40]
-        err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8")
+        err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", soft_wrap=True)
         return BAD_INPUT
     except Exception as error:
         if isinstance(error, MemoryError) or (

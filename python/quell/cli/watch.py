@@ -56,6 +56,7 @@ class _Converter:
     def __init__(self, target: Path, keep: int | None) -> None:
         self._target, self._keep = target, keep
         self._done: deque[Path] = deque()
+        self._number = 0
         self._error: Exception | None = None
         self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work)
@@ -92,9 +93,9 @@ class _Converter:
         lines.unlink()
 
     def _free(self) -> Path:
-        number = 1
-        while os.path.lexists(piece := self._target.with_suffix(f".{number}.parquet")) or piece in self._done:
-            number += 1
+        self._number += 1
+        while os.path.lexists(piece := self._target.with_suffix(f".{self._number}.parquet")):
+            self._number += 1
         self._done.append(piece)
         if self._keep is not None and len(self._done) > self._keep:
             self._done.popleft().unlink(missing_ok=True)

@@ -187,8 +187,9 @@ def train(
     A resumed training replays its earlier generations, which gives the same state bit for bit. The classics' runs are
     kept in `cache`, by default a file beside the checkpoint. Raises InputError, Stopped.
     """
-    if str(out).split() != [str(out)]:
-        raise InputError(f"--out {out}: queue words name the model, and cannot name a file with blanks; give another")
+    if str(out).split() != [str(out)] or not str(out).isprintable():
+        why = "queue words name the model, and cannot name a file with blanks or characters that are not printable"
+        raise InputError(f"--out {out}: {why}; give another")
     space = Space(first or shipped(), arguments.only or LEARNED)
     options = asdict(arguments) | {"first": write(space.first)}
     for free in ("generations", "command", "held_out"):

@@ -99,6 +99,11 @@ def train_hush(
     from quell.train import kinds
 
     files.check_target("--cache", cache)
+    if judge and model is not None and not ablate:
+        raise InputError(f"--model {model}: judging takes it in queue words: --aqm 'hush model {model}'")
+    of_judging = {"--aqm": aqm, "--kind": kind, "--each": each, "--json": as_json, "--ablate": ablate}
+    if not judge and (given := [name for name, value in of_judging.items() if value]):
+        raise InputError(f"{given[0]}: only with --judge")
     if judge:
         from quell.train import judge as judging
         from quell.train.links import Cache
