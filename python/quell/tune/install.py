@@ -184,10 +184,17 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
             try:
                 file.write(state.text)
                 run(*commands)
+                if interface_name(state.own.index) != dev:
+                    raise InputError(f"--apply {dev}: the interface was renamed, or made again, meanwhile; look at "
+                                     f"`tc qdisc show dev {dev}`, then try again")  # fmt: skip
                 file.write(dataclasses.replace(state, made=_kinds(dev, targets.ifb(dev))).text)
             except BaseException:
                 if file.read() is not None:
-                    _back(interface_name(state.own.index), targets.ifb(dev), state)
+                    now, inner = interface_name(state.own.index), targets.ifb(dev)
+                    # If the interface was made again meanwhile, the kernel would drop what arrives there.
+                    while other := _redirects(inner, now):
+                        run(Command.of("tc qdisc del dev {other} ingress", other=other))
+                    _back(now, inner, state)
                     file.remove()
                 raise
 
@@ -227,8 +234,9 @@ def undo(dev: str, *, replace: bool) -> str:
                              f"(`tc filter show dev {name}`), or to have them removed add --replace")  # fmt: skip
         if not state.inner.index and (other := _redirects(inner, now)):
             # The kernel drops packets that are redirected to an interface that no longer exists.
-            raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first quell tune --undo "
-                             f"{other}, or: tc qdisc del dev {other} ingress")  # fmt: skip
+            how = "" if other == dev else f"quell tune --undo {other}, or: "
+            raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first "
+                             f"{how}tc qdisc del dev {other} ingress")  # fmt: skip
         with signals_wait():
             # An interrupted undo leaves a mixed state, so the next undo does not compare.
             file.write(dataclasses.replace(state, made=[]).text)

@@ -223,6 +223,32 @@ def test_a_queue_that_another_program_sets_meanwhile_is_not_lost(tmp_path: Path)
     assert left == "none"
 
 
+REPLACED = """
+cat >tc <<end
+#!/bin/sh
+if ls /run/quell/*.json >/dev/null 2>&1 && [ ! -e done ]; then
+    touch done
+    ip link del v0
+    ip link add v0 type veth peer name v1
+    ip link set v0 up
+fi
+exec $(command -v tc) "\\$@"
+end
+chmod +x tc
+PATH=$PWD:$PATH apply v0
+tc filter show dev v0 parent ffff: | grep -c mirred || true
+ip link show ifb4v0 >/dev/null 2>&1 && echo ifb || echo none
+ls /run/quell/*.json 2>/dev/null || echo none
+"""
+"""The interface is made again, as that of a dialled connection, when quell runs its first line."""
+
+
+def test_an_interface_that_is_made_again_meanwhile_loses_nothing_that_arrives(tmp_path: Path) -> None:
+    refused, redirections, ifb, left = lines(tmp_path, REPLACED)
+    assert refused.startswith("--apply v0: the interface was renamed, or made again, meanwhile")
+    assert (redirections, ifb, left) == ("0", "none", "none")
+
+
 SIGNALLED = """
 cat >tc <<end
 #!/bin/sh
