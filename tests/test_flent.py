@@ -77,6 +77,22 @@ def test_queues_whose_names_differ_in_odd_characters_get_files_of_their_own(quel
     ]
 
 
+def test_runs_of_two_scenarios_with_the_same_queue_and_seed_get_files_of_their_own(
+    quell: Quell, tmp_path: Path
+) -> None:
+    runs = []
+    for rate in ("5mbit", "9mbit"):
+        words = ("--rate", rate, "--rtt", "20ms", "--seed", "1", "--duration", "2s", "--warmup", "0s")
+        done = quell("run", *words, "--series", "0.2", "--json", "run.json")
+        assert done.returncode == 0, done.stderr
+        runs.append(json.loads((tmp_path / "run.json").read_text()))
+    assert runs[0]["seed"] == runs[1]["seed"]
+    (tmp_path / "both.json").write_text(json.dumps(runs))
+    done = quell("show", "both.json", "--flent", "o.flent.gz")
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("*.gz"))) == 2
+
+
 def test_flent_plots_what_was_written_and_finds_the_same_numbers(written: Path, tmp_path: Path) -> None:
     picture = tmp_path / "totals.png"
     flent("-i", written, "-p", "all_scaled", "-o", picture)

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -319,15 +320,22 @@ _MAX_QUEUE = 100
 
 
 def _names(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Name a file for each record. Queues whose words differ only in replaced characters are numbered."""
-    queues: dict[str, list[str]] = {}
+    """Name a file for each record. Queues whose words differ only in replaced characters are numbered.
+
+    So are runs with the same queue and seed, such as those of two scenarios.
+    """
+    queues: dict[str, list[tuple[str, int]]] = {}
+    runs: Counter[tuple[str, int]] = Counter()
     names = []
     for record in records:
         queue = "".join(c if (c.isascii() and c.isalnum()) or c in ".-" else "_" for c in record["queue"])[:_MAX_QUEUE]
         same = queues.setdefault(queue, [])
-        if record["queue"] not in same:
-            same.append(record["queue"])
-        number = same.index(record["queue"])
+        run = record["queue"], record["seed"]
+        named_apart = record["queue"], runs[run]
+        runs[run] += 1
+        if named_apart not in same:
+            same.append(named_apart)
+        number = same.index(named_apart)
         named = f"{path.name.removesuffix(SUFFIX)}.{queue}{f'.{number + 1}' if number else ''}"
         names.append(path.with_name(f"{named}.{record['seed']}{SUFFIX}"))
     return names
