@@ -331,6 +331,18 @@ def test_the_kinds_of_a_newer_kernel_report_what_tc_prints(tmp_path: Path) -> No
     assert last["red", "qdisc"]["xstats"]["early"] == last["red", "qdisc"]["drops"]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_name_is_not_a_pattern_of_other_names(space: Space, quell: Quell, tmp_path: Path, suffix: str) -> None:
+    command = Path(sys.executable).parent / "quell"
+    for name, duration in ((f"q1.{suffix}", "100ms"), ("q1.jsonl", "100ms"), (f"q[1].{suffix}", "2s")):
+        words = ("watch", "v0", "--every", "50ms", "--duration", duration, "--quiet", "--out", tmp_path / name)
+        done = space.run(command, *words)
+        assert done.returncode == 0, done.stderr
+    shown = quell("show", f"q[1].{suffix}", "--json", "-")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)[0]["samples"] > 3
+
+
 def test_later_parquet_files_have_higher_numbers(tmp_path: Path) -> None:
     converter = _Converter(tmp_path / "q.parquet", 2)
     for number in range(5):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import subprocess
 import sys
@@ -62,8 +63,13 @@ def to_parquet(lines: Path, target: Path) -> None:
     files.write_whole(target, lambda part: frame.drop(empty).sink_parquet(part))
 
 
+def _literal(path: Path) -> str:
+    """Return a path for polars, which otherwise reads all files that match a name with `*`, `?` or `[`."""
+    return glob.escape(str(path.absolute()))
+
+
 def _json_lines(path: Path) -> pl.LazyFrame:
-    return pl.scan_ndjson(path, infer_schema_length=None, schema_overrides=_RATES)
+    return pl.scan_ndjson(_literal(path), infer_schema_length=None, schema_overrides=_RATES)
 
 
 def load(path: Path) -> pl.DataFrame:
@@ -109,11 +115,11 @@ def _load(path: Path) -> pl.DataFrame:
                     if len(file.readline(_MAX_HEADING + 1)) > _MAX_HEADING:
                         raise _too_many_columns(path)
                 _check_lines(path)
-                frame = pl.scan_csv(path, schema_overrides=_RATES)
+                frame = pl.scan_csv(_literal(path), schema_overrides=_RATES)
             case ".jsonl":
                 _check_lines(path)
                 lines = pl.scan_csv(
-                    path, has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String},
+                    _literal(path), has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String},
                     raise_if_empty=False,
                 )  # fmt: skip
                 names = pl.col("line").str.extract_all(r'"[^"]*"\s*:').explode()
@@ -121,7 +127,7 @@ def _load(path: Path) -> pl.DataFrame:
                     raise _too_many_columns(path)
                 frame = _json_lines(path)
             case _:
-                frame = pl.scan_parquet(path)
+                frame = pl.scan_parquet(_literal(path))
         rates = {name: _RATES[name] for name in ("rate_bps", "sojourn_ms")}
         if missing := [name for name in (*_NEEDED, *rates) if name not in frame.collect_schema()]:
             raise InputError(f"{path}: not samples of quell watch: there is no column {missing[0]}")
