@@ -44,8 +44,8 @@ wheel: .venv/build.installed ## a wheel for this machine and a source distributi
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin build --profile $(PROFILE) --locked --out dist
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin sdist --out dist
 
-pgo: .venv/build.installed ## build as above with a profile of its own hot paths: some 10 % faster; takes minutes and needs llvm-profdata
-	tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --profile $(PROFILE) --locked --uv
+pgo: .venv/build.installed ## build as above with a profile of its own hot paths; takes minutes and needs llvm-profdata
+	PYTHON=$(BIN)/python tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --profile $(PROFILE) --locked --uv
 	@: > .venv/quell.built
 
 comma := ,
