@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import re
 import signal
@@ -54,6 +55,8 @@ def long(request: pytest.FixtureRequest) -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("long") and not item.config.getoption("--long"):
         pytest.skip("takes minutes: make attack LONG=1")
+    if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed: make .venv/dev.installed")
     if item.get_closest_marker("machine_root") and not is_machine_root():
         pytest.skip("needs root of the machine, not of a user namespace")
 

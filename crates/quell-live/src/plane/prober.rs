@@ -44,7 +44,7 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
             IpAddr::V4(v4) => !v4.is_broadcast() && !v4.is_multicast(),
             IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unicast_link_local(),
         };
-        if !lone || address.is_unspecified() {
+        if !lone || address.is_unspecified() || address.is_loopback() {
             return Err(wrong("is not the address of one host behind the line"));
         }
         if !all.contains(&address) {
@@ -398,6 +398,8 @@ mod tests {
             "::",
             "fe80::1",
             "0.0.0.0",
+            "127.0.0.1",
+            "::1",
         ] {
             assert!(list(&[wrong]).is_err(), "{wrong}");
         }

@@ -71,7 +71,7 @@ impl WorldBuilder {
         } = self;
         if series == Some(Duration::ZERO) {
             let error = Error::new("the bins of the series have a width of 0");
-            return Err(error.remedy("give them 1 ns at least, or want no series"));
+            return Err(error.remedy("give them at least 1 ns, or leave the series out"));
         }
         let queue = match queue {
             Some(queue) => queue?,

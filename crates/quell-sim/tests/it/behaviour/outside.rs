@@ -296,7 +296,7 @@ fn bins_without_a_width_are_refused() {
         .expect_err("no width");
     assert_eq!(
         e.to_string(),
-        "the bins of the series have a width of 0; give them 1 ns at least, or want no series"
+        "the bins of the series have a width of 0; give them at least 1 ns, or leave the series out"
     );
 }
 
