@@ -22,7 +22,7 @@ pub struct Port {
     /// Propagation delay behind the queue.
     pub delay: Duration,
     /// Trains the controller's policy on its own decisions, in virtual time.
-    learner: Option<Box<Learner>>,
+    learner: Option<Box<dyn Learner>>,
 }
 
 impl Deref for Port {

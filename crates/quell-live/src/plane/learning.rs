@@ -26,7 +26,7 @@ const REST: u32 = 19;
 /// What a link and its learner exchange.
 pub struct Exchange {
     /// The learner, until the thread takes it.
-    learner: Option<Box<Learner>>,
+    learner: Option<Box<dyn Learner>>,
     /// Decisions that the learner does not have yet.
     decisions: Outbox,
     /// A network that the link does not have yet.
@@ -79,7 +79,7 @@ impl Mailbox {
 /// The thread's part.
 #[derive(Default)]
 struct Training {
-    learner: Option<Box<Learner>>,
+    learner: Option<Box<dyn Learner>>,
     /// A network that is not in the mailbox yet.
     ready: Option<Policy>,
     /// Networks that the loop may still use.

@@ -538,7 +538,7 @@ impl Control for Guard {
         self.learned.learned()
     }
 
-    fn learner(&mut self) -> Option<Box<Learner>> {
+    fn learner(&mut self) -> Option<Box<dyn Learner>> {
         self.learned.learner()
     }
 

@@ -6,36 +6,37 @@
 //! one in force on the queue itself, in blocks of time in random order; it replaces the other only
 //! if it earns more.
 
-use super::{lfq, rlaqm};
+use std::fmt::Debug;
+
 use crate::Rng;
 use crate::policy::Policy;
 
 /// The learner of a controller, which trains beside the queue. Plain data: a clone continues
 /// identically.
-#[derive(Clone, Debug)]
-pub enum Learner {
-    /// That of `rlaqm learn`.
-    RlAqm(rlaqm::learn::Learner),
-    /// That of `lfq learn`.
-    Lfq(lfq::learn::Learner),
-}
-
-impl Learner {
+pub trait Learner: Debug + Send + Sync + CloneLearner {
     /// Moves everything from the outbox to the learner.
-    pub fn take(&mut self, outbox: &mut Outbox) {
-        match self {
-            Self::RlAqm(learner) => learner.take(outbox),
-            Self::Lfq(learner) => learner.take(outbox),
-        }
-    }
+    fn take(&mut self, outbox: &mut Outbox);
 
     /// Trains if there is enough to learn from; returns the network to install, if there is a new
     /// one.
-    pub fn turn(&mut self) -> Option<Policy> {
-        match self {
-            Self::RlAqm(learner) => learner.turn(),
-            Self::Lfq(learner) => learner.turn(),
-        }
+    fn turn(&mut self) -> Option<Policy>;
+}
+
+/// Copies a boxed learner; every learner that is `Clone` has it.
+pub trait CloneLearner {
+    /// A copy of this learner.
+    fn clone_learner(&self) -> Box<dyn Learner>;
+}
+
+impl<T: Learner + Clone + 'static> CloneLearner for T {
+    fn clone_learner(&self) -> Box<dyn Learner> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Learner> {
+    fn clone(&self) -> Self {
+        self.as_ref().clone_learner()
     }
 }
 

@@ -274,7 +274,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     }
 
     /// The learner that trains on its decisions, if there is one; only the first call returns it.
-    fn learner(&mut self) -> Option<Box<learn::Learner>> {
+    fn learner(&mut self) -> Option<Box<dyn learn::Learner>> {
         None
     }
 

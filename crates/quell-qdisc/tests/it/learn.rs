@@ -37,7 +37,7 @@ struct Toy {
     delays_ms: [u64; 2],
     first: Policy,
     learning: Learning,
-    learner: Box<Learner>,
+    learner: Box<dyn Learner>,
     gauges: Gauges,
     rng: Rng,
 }

@@ -154,7 +154,7 @@ pub struct Learning {
     reward: Reward,
     flows: Vec<Experiment>,
     outbox: Outbox,
-    learner: Option<Box<learn::Learner>>,
+    learner: Option<Box<dyn learn::Learner>>,
     /// Draws times and sides. Seeded from the queue's own stream at the first period; no experiment
     /// begins before that.
     rng: Option<Rng>,
@@ -172,7 +172,7 @@ impl Learning {
     pub fn new(acting: Lfq, reward: Reward) -> Result<Self, Error> {
         let first = acting.policy.clone();
         Ok(Self {
-            learner: Some(Box::new(learn::Learner::Lfq(Learner::new(&first)?))),
+            learner: Some(Box::new(Learner::new(&first)?)),
             acting,
             first,
             reward,
@@ -354,7 +354,7 @@ impl Control for Learning {
         self.acting.explain()
     }
 
-    fn learner(&mut self) -> Option<Box<learn::Learner>> {
+    fn learner(&mut self) -> Option<Box<dyn learn::Learner>> {
         self.learner.take()
     }
 
@@ -415,61 +415,6 @@ impl Learner {
         })
     }
 
-    /// Moves all experiments from the outbox to the learner.
-    pub fn take(&mut self, outbox: &mut Outbox) {
-        outbox.drain(|row, reward, starts| {
-            if starts {
-                // The first network is in force again.
-                self.actor = Trainee::from_policy(&self.first);
-                self.rows.clear();
-                self.rewards.clear();
-            }
-            if self.rewards.len() < PAST {
-                self.rows.extend_from_slice(row);
-                self.rewards.push(reward);
-            }
-        });
-    }
-
-    /// Trains if there is a batch of new experiments; returns the actor, once it has been trained.
-    pub fn turn(&mut self) -> Option<Policy> {
-        if self.rewards.len() < BATCH {
-            return None;
-        }
-        let rows: Vec<f32> = self.rows.drain(..BATCH * WIDTH).collect();
-        let rewards: Vec<f32> = self.rewards.drain(..BATCH).collect();
-        let features: Vec<f32> = rows
-            .chunks_exact(WIDTH)
-            .flat_map(|row| &row[..FEATURES])
-            .copied()
-            .collect();
-        let limits: Vec<[f32; 2]> = rows
-            .chunks_exact(WIDTH)
-            .map(|row| [row[FEATURES], row[FEATURES + 1]])
-            .collect();
-        let expected = self.critic.forward(&features).to_vec();
-        self.fit_critic(&features, &rewards);
-        self.remember(&features, &rewards);
-        for _ in 0..FITS {
-            self.replay();
-        }
-        self.batches += 1;
-        if self.batches <= WARM_UP {
-            return None;
-        }
-        let better = rewards.iter().zip(&expected).zip(&limits);
-        let labels: Vec<f32> = better
-            .map(
-                |((reward, expected), [taken, other])| match reward > expected {
-                    true => *taken,
-                    false => *other,
-                },
-            )
-            .collect();
-        self.fit_actor(&features, &labels)
-            .then(|| self.actor.policy().clone())
-    }
-
     /// A step of the actor down the mean absolute error; false if a weight would not be finite.
     fn fit_actor(&mut self, features: &[f32], labels: &[f32]) -> bool {
         let count = labels.len() as f32;
@@ -519,6 +464,62 @@ impl Learner {
             rewards.push(self.past_rewards[at]);
         }
         self.fit_critic(&rows, &rewards);
+    }
+}
+
+impl learn::Learner for Learner {
+    fn take(&mut self, outbox: &mut Outbox) {
+        outbox.drain(|row, reward, starts| {
+            if starts {
+                // The first network is in force again.
+                self.actor = Trainee::from_policy(&self.first);
+                self.rows.clear();
+                self.rewards.clear();
+            }
+            if self.rewards.len() < PAST {
+                self.rows.extend_from_slice(row);
+                self.rewards.push(reward);
+            }
+        });
+    }
+
+    /// Trains if there is a batch of new experiments; returns the actor, once it has been trained.
+    fn turn(&mut self) -> Option<Policy> {
+        if self.rewards.len() < BATCH {
+            return None;
+        }
+        let rows: Vec<f32> = self.rows.drain(..BATCH * WIDTH).collect();
+        let rewards: Vec<f32> = self.rewards.drain(..BATCH).collect();
+        let features: Vec<f32> = rows
+            .chunks_exact(WIDTH)
+            .flat_map(|row| &row[..FEATURES])
+            .copied()
+            .collect();
+        let limits: Vec<[f32; 2]> = rows
+            .chunks_exact(WIDTH)
+            .map(|row| [row[FEATURES], row[FEATURES + 1]])
+            .collect();
+        let expected = self.critic.forward(&features).to_vec();
+        self.fit_critic(&features, &rewards);
+        self.remember(&features, &rewards);
+        for _ in 0..FITS {
+            self.replay();
+        }
+        self.batches += 1;
+        if self.batches <= WARM_UP {
+            return None;
+        }
+        let better = rewards.iter().zip(&expected).zip(&limits);
+        let labels: Vec<f32> = better
+            .map(
+                |((reward, expected), [taken, other])| match reward > expected {
+                    true => *taken,
+                    false => *other,
+                },
+            )
+            .collect();
+        self.fit_actor(&features, &labels)
+            .then(|| self.actor.policy().clone())
     }
 }
 

@@ -92,7 +92,7 @@ pub struct Learning {
     pause: u32,
     pay: Pay,
     outbox: Outbox,
-    learner: Option<Box<learn::Learner>>,
+    learner: Option<Box<dyn learn::Learner>>,
     /// Draws the order of blocks. Seeded from the queue's own stream at the first decision.
     rng: Option<Rng>,
     progress: Progress,
@@ -129,9 +129,7 @@ impl Learning {
             pay: Pay::new(&first, reward)?,
             // 82 s of decisions at the default period.
             outbox: Outbox::new(first.inputs(), 4096),
-            learner: Some(Box::new(learn::Learner::RlAqm(Learner::new(
-                &newest, reward,
-            )?))),
+            learner: Some(Box::new(Learner::new(&newest, reward)?)),
             champion,
             first,
             acting,
@@ -302,7 +300,7 @@ impl Control for Learning {
         }))
     }
 
-    fn learner(&mut self) -> Option<Box<learn::Learner>> {
+    fn learner(&mut self) -> Option<Box<dyn learn::Learner>> {
         self.learner.take()
     }
 
@@ -341,9 +339,10 @@ impl Learner {
             turns: 0,
         })
     }
+}
 
-    /// Moves all decisions from the outbox to the learner.
-    pub fn take(&mut self, outbox: &mut Outbox) {
+impl learn::Learner for Learner {
+    fn take(&mut self, outbox: &mut Outbox) {
         outbox.drain(|row, action, starts| {
             if starts {
                 self.inputs.clear();
@@ -356,8 +355,8 @@ impl Learner {
         });
     }
 
-    /// Trains if there are enough new decisions; returns the network, once it may be tried.
-    pub fn turn(&mut self) -> Option<Policy> {
+    /// Returns the network only once it may be tried.
+    fn turn(&mut self) -> Option<Policy> {
         if self.since < TURN_DECISIONS {
             return None;
         }

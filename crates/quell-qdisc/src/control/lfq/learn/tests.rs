@@ -1,6 +1,7 @@
 use super::super::Params;
 use super::super::tests::constant;
 use super::*;
+use crate::control::learn::Learner as _;
 use crate::time::MS;
 
 /// A controller whose network always answers 17 packets, after its first period.
