@@ -9,13 +9,13 @@
 //! the decision are the inputs of both.
 //!
 //! Deviations, since a flow's end is not known in advance and flows of any length are to teach:
-//! - An experiment begins at the first decision after a time drawn from [`MAX_WAIT`], not from half
-//!   of the flow's length, and ends after [`EXPERIMENT`] if the flow has not ended before. Then the
+//! - An experiment begins at the first decision after a time drawn from `MAX_WAIT`, not from half
+//!   of the flow's length, and ends after `EXPERIMENT` if the flow has not ended before. Then the
 //!   network decides for as long at least, so that experiments take half of a flow's time at most.
 //! - The two limits are one beside what the network answers at that packet. In the code they are
 //!   beside its last answer, ten packets before.
 //! - The actor starts from a trained network, as the paper's conclusion proposes, the critic from
-//!   random weights; for the first [`WARM_UP`] batches only the critic is trained. It is trained
+//!   random weights; for the first `WARM_UP` batches only the critic is trained. It is trained
 //!   with Adam and repeats earlier experiments, because plain gradient descent is too slow
 //!   (`quell train lfq --critic-rate --replay`).
 //!
