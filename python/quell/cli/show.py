@@ -108,9 +108,10 @@ def show(
     # A model file begins with the length of its header in eight bytes, then has the header in JSON.
     if data[8:9] != b"{":
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
-    if (networks := _learned_networks(data)) is not None:
+    header = _header(data)
+    if (networks := _learned_networks(header)) is not None:
         return _show_learned_networks(file, networks, targets)
-    if _is_network(data):
+    if any(name.startswith("heads.") for name in header):
         return _show_network(file, behaviour.Network(str(file), data), targets)
     learned = QTable.load(file)
     plain = {"card": learned.card, "limits": learned.limits, "q_ms": learned.values, "visits": learned.visits}
@@ -123,18 +124,18 @@ def show(
     return 0
 
 
-def _is_network(data: bytes) -> bool:
+def _header(data: bytes) -> dict[str, Any]:
+    """Return the header of a model file; empty where it cannot be read."""
     try:
         header, _ = origin.split(data)
     except (ValueError, RecursionError):
-        return False
-    return any(name.startswith("heads.") for name in header)
+        return {}
+    return header
 
 
-def _learned_networks(data: bytes) -> dict[str, Any] | None:
+def _learned_networks(header: dict[str, Any]) -> dict[str, Any] | None:
     """Return the card of a file in which `quell live` keeps what `rlaqm learn` has learned; None for other files."""
     try:
-        header, _ = origin.split(data)
         card = _json.loads(header["__metadata__"]["quell"])
         card["weights"] = header["champion"]["shape"][0]
     except (ValueError, LookupError, TypeError, RecursionError):

@@ -19,14 +19,14 @@ from quell.inputs import keys
 from quell.papers import curves, lfq_beyond
 from quell.papers.bench import Bench, Run, Sample, is_known, mean, missing_reason, undecided
 from quell.papers.claim import SHARE, Claim, estimate
-from quell.papers.lfq_beyond import Cc, Where, shift
+from quell.papers.lfq_beyond import NAMES, Where, shift
 from quell.papers.paper import Paper, short
 from quell.papers.study import Study
 from quell.results.stats import Record
+from quell.train.flows import CCS, Cc
+from quell.train.flows import scenario as link_with_flow
 from quell.views.figures import Axis, Figure, Line, Panel
 
-CCS: tuple[Cc, ...] = ("newreno", "bic")
-NAMES = {"newreno": "NewReno", "bic": "BIC"}
 AXES = {"bw": "rate", "delay": "round trip"}
 LOW, HIGH, MIDDLE = 5.0, 25.0, 15.0
 """Ends and middle of both axes: rates in Mbit/s, round trips in ms."""
@@ -169,9 +169,7 @@ PLAIN: keys.Flow = {}
 
 def scenario(cc: Cc, mbps: float, rtt_ms: float, more: keys.Flow = PLAIN) -> Scenario:
     """Return the paper's link with one flow; `more` are further keys of the flow."""
-    half_us = round(rtt_ms * 500)
-    flow: keys.Flow = {"cc": "bic_ns3" if cc == "bic" else cc, "rtt": f"{2 * half_us}us", **more}
-    return Scenario("lfq").replace(link={"rate": f"{round(mbps * 1e6)}bit", "delay": f"{half_us}us"}, flow=flow)
+    return link_with_flow(cc, round(mbps * 1e6), round(rtt_ms * 500), more)
 
 
 def grid(points: int, number: int) -> list[float]:

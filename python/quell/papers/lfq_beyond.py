@@ -13,6 +13,7 @@ from quell.papers.claim import Claim, estimate
 from quell.papers.study import Study
 from quell.results import frontier
 from quell.results.stats import Record
+from quell.train.flows import Cc
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 FLOWS = (2, 4, 8, 16, 32, 64)
@@ -27,7 +28,6 @@ ALPHAS = {"0.01": 0.01, "10": 10.0}
 STATIC = [limit for limit in frontier.LIMITS if limit <= 256]
 POINTS, QUICK_POINTS = 10, 3
 REGRET_OF = ("offline_0.01", "offline_10", "online_10", "fq_codel", "fq100")
-Cc = Literal["newreno", "bic"]
 NAMES: dict[Cc, str] = {"newreno": "NewReno", "bic": "BIC"}
 
 Where = tuple[Cc, str, float]

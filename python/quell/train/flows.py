@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RATES, RTTS = (5e6, 25e6), (5e-3, 25e-3)
 """Ranges of the flows' rates, bit/s, and round trips, s."""
 Cc = Literal["newreno", "bic"]
+"""As in rows and results. BIC is ns-3's."""
 CCS: tuple[Cc, ...] = ("newreno", "bic")
 
 
@@ -60,13 +61,17 @@ def evaluate(queue: str, points: int = 100) -> dict[str, Any]:
     return results
 
 
+def scenario(cc: Cc, rate_bps: int, half_us: int, more: keys.Flow | None = None) -> Scenario:
+    """Return the paper's link with one flow: its rate, half of its round trip, and further keys of the flow."""
+    flow: keys.Flow = {"cc": "bic_ns3" if cc == "bic" else cc, "rtt": f"{2 * half_us}us", **(more or {})}
+    return Scenario("lfq").replace(link={"rate": f"{rate_bps}bit", "delay": f"{half_us}us"}, flow=flow)
+
+
 def _run(queue: str, cc: Cc, axis: str, value: float) -> dict[str, Any]:
     rate_bps, rtt_s = (value, 15e-3) if axis == "rate" else (15e6, value)
-    half_us = round(rtt_s * 1e6 / 2)
-    flow: keys.Flow = {"cc": "bic_ns3" if cc == "bic" else cc, "rtt": f"{2 * half_us}us"}
-    scenario = Scenario("lfq").replace(link={"rate": f"{round(rate_bps)}bit", "delay": f"{half_us}us"}, flow=flow)
+    link = scenario(cc, round(rate_bps), round(rtt_s * 1e6 / 2))
     records: list[str] = []
-    _core.run_many(scenario, [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
+    _core.run_many(link, [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
     record: dict[str, Any] = json.loads(records[0])
     return record
 

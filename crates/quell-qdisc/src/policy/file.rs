@@ -180,15 +180,20 @@ fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>,
     Ok(numbers.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 
-/// Refuses bytes after the header whose SHA-256 is not `expected`, in hexadecimal; empty: unknown.
+/// Splits a file into its header and the tensors' bytes; `None` if it ends within the header.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
+/// Refuses tensors whose SHA-256 is not `expected`, in hexadecimal; empty: unknown.
 fn check_weights(bytes: &[u8], expected: &str) -> Result<(), Error> {
-    let weights = bytes.split_first_chunk::<8>().and_then(|(length, rest)| {
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        rest.get(length..)
-    });
-    let found = Sha256::digest(weights.unwrap_or_default());
+    let Some((_, weights)) = split(bytes).filter(|_| !expected.is_empty()) else {
+        return Ok(());
+    };
+    let found = Sha256::digest(weights);
     let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
-    if expected.is_empty() || expected == found {
+    if expected == found {
         return Ok(());
     }
     Err(
@@ -215,15 +220,16 @@ fn check_spans(bytes: &[u8]) -> Result<(), Error> {
     let whole = |what: String| Error::new(what).remedy("copy or download it again");
     let truncated =
         || whole("the file ends within its header, or is not a safetensors file".into());
-    let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(truncated)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| truncated())?;
-    let header = rest.get(..length).ok_or_else(truncated)?;
+    let (header, data) = split(bytes).ok_or_else(truncated)?;
     let header: Header = serde_json::from_slice(header)
         .map_err(|e| whole(format!("its header does not read as safetensors' ({e})")))?;
     let mut tensors: Vec<_> = header.tensors.into_iter().collect();
     tensors.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    let data = (rest.len() - length) as u64;
-    match tensors.iter().find(|(_, span)| span.data_offsets[1] > data) {
+    let length = data.len() as u64;
+    match tensors
+        .iter()
+        .find(|(_, span)| span.data_offsets[1] > length)
+    {
         None => Ok(()),
         Some((name, _)) => {
             Err(whole("this tensor ends beyond the end of the file".into()).under(name))
