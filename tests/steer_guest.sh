@@ -22,13 +22,13 @@ tc qdisc del dev va root
 quell-live attach va fifo --rate 8mbit --quiet
 step unshare -U -r $steer
 ip netns exec s /bin/traffic sink 5000 &
-/bin/traffic send 10.2.0.2 5000 cubic 2 9 2 >/tmp/flows &
+/bin/traffic send 10.2.0.2 5000 cubic 2 13 2 >/tmp/flows &
 sleep 2
 step quell-live watch va --json --duration 100ms --quiet
 step $steer --duration 3s
 $steer --quiet &
 sleep 1
-step quell-live watch va --json --every 100ms --duration 1s --quiet
+step quell-live watch va --json --every 100ms --duration 5s --quiet
 kill -9 $!
 sleep 1
 step quell-live watch va --json --duration 100ms --quiet
