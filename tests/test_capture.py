@@ -72,6 +72,26 @@ def test_given_rates_and_rtt_replace_inferred_ones(tmp_path: Path) -> None:
         experiment.load(file)
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_capture_of_several_interfaces_is_refused(tmp_path: Path, order: str) -> None:
+    def block(kind: int, body: bytes) -> bytes:
+        length = 12 + len(body)
+        return struct.pack(f"{order}II", kind, length) + body + struct.pack(f"{order}I", length)
+
+    section = block(0x0A0D0D0A, struct.pack(f"{order}IHHq", 0x1A2B3C4D, 1, 0, -1))
+    ethernet = struct.pack(f"{order}HHI", 1, 0, 65535)
+    nanoseconds = ethernet + struct.pack(f"{order}HH", 9, 1) + b"\x09" + bytes(7)
+    data = tcp("198.51.100.1", HOME, (443, 5000), 1, 1, 2)
+    head = struct.pack(f"{order}5I", 0, 232, 3_567_587_328, len(data), len(data))
+    packet = block(6, head + data + bytes(-len(data) % 4))
+    file = tmp_path / "one.pcapng"
+    file.write_bytes(section + block(1, ethernet) + packet + packet)
+    assert Seen.load(file).rtt_ms is None
+    file.write_bytes(section + block(1, ethernet) + block(1, nanoseconds) + packet + packet)
+    with pytest.raises(InputError, match=r"one\.pcapng: packets of several interfaces; capture one"):
+        Seen.load(file)
+
+
 def test_an_idle_line_has_no_bottleneck(tmp_path: Path) -> None:
     seen = Seen.load(write(tmp_path / "line.pcap", udp_exchange(PHONE, 10.0, 0.02, (172, 172), 7000)))
     assert (seen.down_mbps, seen.up_mbps, seen.rtt_ms, seen.flows) == (None, None, None, {"call": 1})

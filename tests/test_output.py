@@ -181,6 +181,15 @@ def test_show_refuses_to_write_records_of_what_has_none(quell: Quell, tmp_path: 
         assert done.stderr == f"quell: {option}: {name} has no records of simulated runs; leave it out\n"
 
 
+def test_show_of_several_files_names_the_fault_of_a_file_before_an_option(quell: Quell, tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps([make_record("pfifo")]))
+    done = quell("show", "a.json", "b.json", "--flent", "out.flent.gz")
+    assert done.returncode == 2
+    assert done.stderr.startswith("quell: a.json: "), done.stderr
+    assert "no records of simulated runs" not in done.stderr
+
+
 def test_learnqueue_resumes_as_if_it_had_not_stopped(quell: Quell, tmp_path: Path) -> None:
     def train(episodes: int, out: str, *more: str) -> subprocess.CompletedProcess[str]:
         arguments = ["--duration", "2s", "--episodes", str(episodes), "--out", out, *more]

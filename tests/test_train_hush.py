@@ -83,6 +83,8 @@ def test_kinds_are_known_by_name(capsys: pytest.CaptureFixture[str]) -> None:
         (["--judge", "--model", "mine.txt"], "--model mine.txt: judging takes it in queue words: --aqm 'hush model"),
         (["--aqm", "hush single"], "--aqm: only with --judge"),
         (["--ablate"], "--ablate: only with --judge"),
+        (["--seeds", "3"], "--seeds: only with --judge"),
+        (["--set", "0"], "--set: only with --judge"),
     ],
 )
 def test_an_option_without_effect_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,6 @@ def show(
     """Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured."""
     targets = Targets(json, html, parquet, csv, flent)
     if len(files) > 1:
-        _no_runs(files[0], targets)
         return show_commands([(file, _core.read_file(file, "records")) for file in files], targets)
     [file] = files
     if flent_file.is_flent(file):
@@ -167,7 +166,6 @@ def _show_network(file: Path, network: behaviour.Network, targets: Targets) -> i
 def _show_records(file: Path, data: bytes, targets: Targets) -> int:
     outcome = experiment.recorded(file, data)
     if commands.are_commands(outcome.records):
-        _no_runs(file, targets)
         return show_commands([(file, data)], targets)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
@@ -196,6 +194,7 @@ def show_commands(given: Sequence[tuple[Path, bytes]], targets: Targets) -> int:
         runs += commands.runs(found)
         names += [file.name] * (len(found) // 2)
         plain += found
+    _no_runs(given[0][0], targets)
     runs = commands.distinct(runs, names)
     if not targets.quiet:
         out.print(view_of.table(runs, out.width))

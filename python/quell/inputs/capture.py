@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -29,6 +30,10 @@ _BULK = 500_000
 _LONGEST_S = 86_400
 _LONGEST_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
+_SECTION, _LITTLE = b"\n\r\r\n", b"\x4d\x3c\x2b\x1a"
+"""Type of the block that begins a section of pcapng, and the mark of a little-endian section."""
+_INTERFACE, _PACKETS = 1, (2, 3, 6)
+"""Types of the blocks of pcapng that describe an interface, and of those that contain a packet."""
 _MOST_EMPTY = 1000
 """Largest number of successive records without a byte of a packet."""
 _MOST_FLOWS = 100_000
@@ -316,6 +321,25 @@ class _Bounded:
         return self._file.read(size)
 
 
+def _interfaces(file: BinaryIO) -> int:
+    """Count the interfaces that a pcapng file describes before its first packet; 0 for pcap.
+
+    dpkt reads every packet with the link type and the clock of the first one.
+    """
+    order, found = "<", 0
+    while len(head := file.read(12)) == 12:
+        if head[:4] == _SECTION:
+            order = "<" if head[8:] == _LITTLE else ">"
+        elif file.tell() == 12:
+            return 0
+        kind, length = struct.unpack(f"{order}II", head[:8])
+        if kind in _PACKETS or not 12 <= length <= _LONGEST_BLOCK:
+            break
+        found += kind == _INTERFACE
+        file.seek(length - 12, os.SEEK_CUR)
+    return found
+
+
 def _packets(path: Path) -> Iterator[_Packet]:
     """Read the packets of TCP and UDP one by one."""
     # dpkt loads slowly and only captures need it.
@@ -324,6 +348,9 @@ def _packets(path: Path) -> Iterator[_Packet]:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is not a regular file")
     with path.open("rb") as file:
+        if _interfaces(file) > 1:
+            raise InputError(f"{path}: packets of several interfaces; capture one: tcpdump -i eth0 -w FILE")
+        file.seek(0)
         try:
             reader = dpkt.pcap.UniversalReader(_Bounded(file))
         except (ValueError, dpkt.Error, struct.error):

@@ -62,10 +62,13 @@ def train_hush(
             "--aqm", metavar="WORDS", help="Judged in place of hush; repeatable.", autocompletion=complete.words
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Judging: runs on each link.")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", metavar="N", min=1, max=100, help="Judging: runs on each link: 3.")
+    ] = None,
     which: Annotated[
-        int, typer.Option("--set", metavar="SEED", min=0, help="Judging: the seed that links are drawn from.")
-    ] = 1001,
+        int | None,
+        typer.Option("--set", metavar="SEED", min=0, help="Judging: the seed that links are drawn from: 1001."),
+    ] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,13 +105,15 @@ def train_hush(
     if judge and model is not None and not ablate:
         raise InputError(f"--model {model}: judging takes it in queue words: --aqm 'hush model {model}'")
     of_judging = {"--aqm": aqm, "--kind": kind, "--each": each, "--json": as_json, "--ablate": ablate}
+    of_judging |= {"--seeds": seeds is not None, "--set": which is not None}
     if not judge and (given := [name for name, value in of_judging.items() if value]):
         raise InputError(f"{given[0]}: only with --judge")
     if judge:
         from quell.train import judge as judging
         from quell.train.links import Cache
 
-        drawn = kinds.draw_each(which, links or 20, seeds, kinds=kinds.known(kind or []))
+        which = 1001 if which is None else which
+        drawn = kinds.draw_each(which, links or 20, seeds or 3, kinds=kinds.known(kind or []))
         if ablate:
             train.need_torch("cma")
             from quell.train import ablate as ablation
