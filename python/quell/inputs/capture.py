@@ -30,10 +30,6 @@ _BULK = 500_000
 _LONGEST_S = 86_400
 _LONGEST_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
-_SECTION, _LITTLE = b"\n\r\r\n", b"\x4d\x3c\x2b\x1a"
-"""Type of the block that begins a section of pcapng, and the mark of a little-endian section."""
-_INTERFACE, _PACKETS = 1, (2, 3, 6)
-"""Types of the blocks of pcapng that describe an interface, and of those that contain a packet."""
 _MOST_EMPTY = 1000
 """Largest number of successive records without a byte of a packet."""
 _MOST_FLOWS = 100_000
@@ -326,16 +322,20 @@ def _interfaces(file: BinaryIO) -> int:
 
     dpkt reads every packet with the link type and the clock of the first one.
     """
+    # dpkt loads slowly and only captures need it.
+    from dpkt import pcapng
+
     order, found = "<", 0
     while len(head := file.read(12)) == 12:
-        if head[:4] == _SECTION:
-            order = "<" if head[8:] == _LITTLE else ">"
+        if head[:4] == struct.pack(">I", pcapng.PCAPNG_BT_SHB):
+            order = "<" if head[8:] == struct.pack("<I", pcapng.BYTE_ORDER_MAGIC) else ">"
         elif file.tell() == 12:
             return 0
         kind, length = struct.unpack(f"{order}II", head[:8])
-        if kind in _PACKETS or not 12 <= length <= _LONGEST_BLOCK:
+        packets = (pcapng.PCAPNG_BT_EPB, pcapng.PCAPNG_BT_SPB, pcapng.PCAPNG_BT_PB)
+        if kind in packets or not 12 <= length <= _LONGEST_BLOCK:
             break
-        found += kind == _INTERFACE
+        found += kind == pcapng.PCAPNG_BT_IDB
         file.seek(length - 12, os.SEEK_CUR)
     return found
 
