@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,17 @@ CONFIGS = {
     OTHER: 'dev = "rb"\nrate = "1mbit"\naqm = "learnqueue target 5ms"\n',
     "fq_codel": 'dev = "rb"\nrate = "1mbit"\naqm = "fq_codel"\n',
 }
+
+
+FLOWS = """
+import socket, time
+flows = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(60)]
+until = time.monotonic() + 600
+while time.monotonic() < until:
+    for flow in flows:
+        flow.sendto(bytes(100), ("10.9.2.2", 5000))
+        time.sleep(0.0015)
+"""
 
 
 class Learning(Net):
@@ -97,7 +109,7 @@ def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> N
 
 
 def networks(file: Path) -> tuple[bytes, bytes]:
-    """Return the weights of the network in force and of the newest one."""
+    """Return the weights of the networks of `rlaqm learn`: in force, and newest."""
     data = file.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header, tensors = json.loads(data[8 : 8 + size]), data[8 + size :]
@@ -143,15 +155,30 @@ def test_a_network_learns_and_outlives_kill_9(net: Learning, quell: Quell) -> No
     assert not file.with_suffix(".part").exists()
 
 
-@pytest.mark.slow  # the flow's experiment begins within 2.5 s, takes 5 s, and goes to the thread
+@pytest.mark.slow  # the learner only gets processor time that nothing else needs
 @pytest.mark.real_time
-def test_lfq_learns_beside_a_thread_and_keeps_nothing(net: Learning) -> None:
+def test_actor_and_critic_of_lfq_outlive_kill_9(net: Learning, quell: Quell) -> None:
+    def batches() -> int:
+        shown = quell("show", file, "--json", "-")
+        assert shown.returncode == 0, shown.stderr
+        return int(json.loads(shown.stdout)["card"].get("batches", 0))
+
     command = net.learning(aqm="lfq learn")
-    learner(command)
-    assert len(net.datagrams(2000, gap=0.004)) > 0
-    status, errors = stop(command)
-    assert status == 0 and "does not learn" not in errors, errors
-    assert not net.files()
+    flows = net.start(net.a, sys.executable, "-c", FLOWS)
+    until(lambda: "lfq learn guard" in net.files(), within=30)
+    file = net.file("lfq learn")
+    # Files are written each minute; a batch of 40 experiments takes about ten seconds.
+    until(lambda: batches() > 0, within=150)
+    stop(command, signal.SIGKILL)
+    learned = batches()
+    shown = quell("show", file)
+    assert "lfq learn guard" in shown.stdout and f"{learned} batches" in shown.stdout, shown.stdout + shown.stderr
+    command = net.learning(aqm="lfq learn")
+    hears(command, f"egress: continues from {file}")
+    until(lambda: batches() > learned, within=150)
+    assert stop(command)[0] == 0
+    flows.kill()
+    flows.communicate()
 
 
 @pytest.mark.slow  # the learner only gets processor time that nothing else needs

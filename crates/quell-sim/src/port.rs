@@ -96,8 +96,8 @@ impl Port {
             self.learner = controller.learner().or(self.learner.take());
             if let (Some(learner), Some(samples)) = (&mut self.learner, controller.samples()) {
                 learner.take(samples);
-                if let Some(policy) = learner.turn() {
-                    controller.install(policy);
+                if let Some(update) = learner.turn() {
+                    controller.install(update);
                 }
             }
         }

@@ -132,14 +132,22 @@ def _header(data: bytes) -> dict[str, Any]:
     return header
 
 
+_NETWORKS = {
+    "rlaqm networks": ("champion", "the one in force, and the newest"),
+    "lfq networks": ("actor", "the one in force, and the critic"),
+}
+"""The file's tensor with the network in force, and what both networks are, by kind."""
+
+
 def _learned_networks(header: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the card of a file in which `quell live` keeps what `rlaqm learn` has learned; None for other files."""
+    """Return the card of a file in which `quell live` keeps networks that have learned; None for other files."""
     try:
         card = _json.loads(header["__metadata__"]["quell"])
-        card["weights"] = header["champion"]["shape"][0]
+        acting, _ = _NETWORKS[card["kind"]]
+        card["weights"] = header[acting]["shape"][0]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    return card if card.get("kind") == "rlaqm networks" else None
+    return dict(card)
 
 
 def _show_learned_networks(file: Path, card: dict[str, Any], targets: Targets) -> int:
@@ -147,7 +155,10 @@ def _show_learned_networks(file: Path, card: dict[str, Any], targets: Targets) -
         raise InputError(f"{file}: networks have no picture; leave --html out")
     targets.write_json({"card": card}, indent=None)
     if not targets.quiet:
-        out.print(f"two networks of rlaqm learn, {card['weights']} weights each: in force, and newest", soft_wrap=True)
+        learner = card["kind"].replace("networks", "learn")
+        _, names = _NETWORKS[card["kind"]]
+        trained = f", which has learned from {card['batches']} batches" if card.get("batches") else ""
+        out.print(f"two networks of {learner}, {card['weights']} weights each: {names}{trained}", soft_wrap=True)
         out.print(one_line(f"learned in {card.get('trained_on')}"), soft_wrap=True)
     return 0
 

@@ -1,12 +1,14 @@
 //! `lfq`: a fair queue in which a network sets each flow's limit. The network comes from a file or
 //! is one of those that quell ships.
 
+use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::control::lfq::learn::{self, Learning};
+use quell_qdisc::control::networks::Networks;
 use quell_qdisc::control::{Control, lfq as control};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{disciplines, fq_fifo};
 
-use super::model::{Model, Own, own};
+use super::model::{Model, Own, networks, own};
 use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
@@ -69,6 +71,8 @@ pub struct Words {
     pub learn: bool,
     /// Reward for learning.
     pub reward: Reward,
+    /// Networks from which `learn` continues.
+    pub learned: Option<Networks>,
 }
 
 impl Default for Words {
@@ -83,6 +87,7 @@ impl Default for Words {
             integers: false,
             learn: false,
             reward: Reward::default(),
+            learned: None,
         }
     }
 }
@@ -113,7 +118,11 @@ impl Words {
             Reward::Queue => learn::Reward::Queue(self.alpha),
             Reward::Delay => learn::Reward::Delay(self.alpha),
         };
-        Some(Box::new(Learning::new(lfq, reward).ok()?))
+        let learning = match &self.learned {
+            Some(networks) => Learning::resume(lfq, reward, networks),
+            None => Learning::new(lfq, reward),
+        };
+        Some(Box::new(learning.ok()?))
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -159,6 +168,11 @@ impl Spec for Words {
 
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
         self.model.set(policy, control::check)
+    }
+
+    fn start_from(&mut self, state: LearnedState) -> Result<(), Error> {
+        self.learned = Some(networks(state, self.learn)?);
+        Ok(())
     }
 }
 

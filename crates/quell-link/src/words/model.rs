@@ -6,6 +6,8 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::networks::Networks;
 use quell_qdisc::policy::Policy;
 
 use crate::error::Error;
@@ -18,6 +20,15 @@ pub struct Model(Option<(String, Policy)>);
 impl PartialEq for Model {
     fn eq(&self, other: &Self) -> bool {
         self.file() == other.file()
+    }
+}
+
+/// The networks from which a queue with the word `learn` continues.
+pub(super) fn networks(state: LearnedState, learn: bool) -> Result<Networks, Error> {
+    match state {
+        LearnedState::Networks(networks) if learn => Ok(networks),
+        LearnedState::Networks(_) => Err(Error::new("does not learn").remedy("add learn")),
+        LearnedState::Table(_) => Err(Error::new("has no table to start from")),
     }
 }
 

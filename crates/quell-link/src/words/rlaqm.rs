@@ -2,15 +2,15 @@
 //! that quell ships.
 
 use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::networks::Networks;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
-use quell_qdisc::control::rlaqm::networks::Networks;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::time::{Duration, US};
 use quell_qdisc::{disciplines, fifo};
 
-use super::model::{Model, Own, own};
+use super::model::{Model, Own, networks, own};
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
@@ -151,13 +151,7 @@ impl Spec for Words {
     }
 
     fn start_from(&mut self, state: LearnedState) -> Result<(), Error> {
-        match state {
-            LearnedState::Networks(networks) if self.learn => self.learned = Some(networks),
-            LearnedState::Networks(_) => {
-                return Err(Error::new("does not learn").remedy("add learn"));
-            }
-            LearnedState::Table(_) => return Err(Error::new("has no table to start from")),
-        }
+        self.learned = Some(networks(state, self.learn)?);
         Ok(())
     }
 }

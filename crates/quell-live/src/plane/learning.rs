@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use quell_link::Error;
-use quell_qdisc::control::learn::{Learner, Outbox};
+use quell_qdisc::control::learn::{Learner, Outbox, Update};
 use quell_qdisc::policy::Policy;
 
 use crate::plane::link::LiveLink;
@@ -29,8 +29,8 @@ pub struct Exchange {
     learner: Option<Box<dyn Learner>>,
     /// Decisions that the learner does not have yet.
     decisions: Outbox,
-    /// A network that the link does not have yet.
-    network: Option<Policy>,
+    /// Networks that the link does not have yet.
+    update: Option<Update>,
 }
 
 impl Exchange {
@@ -41,7 +41,7 @@ impl Exchange {
         Some(Self {
             learner: Some(learner),
             decisions: controller.samples()?.another(),
-            network: None,
+            update: None,
         })
     }
 }
@@ -51,7 +51,7 @@ impl Exchange {
 pub struct Mailbox(Mutex<Option<Exchange>>);
 
 impl Mailbox {
-    /// Passes the link's decisions to its learner, and a new network to the link. A `fresh`
+    /// Passes the link's decisions to its learner, and new networks to the link. A `fresh`
     /// exchange replaces that of the link before. Does nothing while the thread uses the mailbox.
     pub fn serve(&self, link: &mut LiveLink, fresh: &mut Option<Exchange>) {
         let Some(controller) = link.controller_mut() else {
@@ -70,8 +70,8 @@ impl Mailbox {
             return;
         };
         samples.pass(&mut exchange.decisions);
-        if let Some(network) = exchange.network.take() {
-            controller.install(network);
+        if let Some(update) = exchange.update.take() {
+            controller.install(update);
         }
     }
 }
@@ -80,22 +80,26 @@ impl Mailbox {
 #[derive(Default)]
 struct Training {
     learner: Option<Box<dyn Learner>>,
-    /// A network that is not in the mailbox yet.
-    ready: Option<Policy>,
+    /// Networks that are not in the mailbox yet.
+    ready: Option<Update>,
     /// Networks that the loop may still use.
     handed_over: Vec<Policy>,
 }
 
 impl Training {
-    /// Takes decisions out of the mailbox and puts a network into it; then trains, if there are
+    /// Takes decisions out of the mailbox and puts networks into it; then trains, if there are
     /// enough decisions.
     fn step(&mut self, mailbox: &Mailbox) {
         self.exchange(mailbox);
-        let network = self.learner.as_mut().and_then(|learner| learner.turn());
-        if let Some(network) = network {
+        let update = self.learner.as_mut().and_then(|learner| learner.turn());
+        if let Some(update) = update {
             self.handed_over.retain(Policy::is_shared);
-            self.handed_over.push(network.clone());
-            self.ready = Some(network);
+            for network in update.networks() {
+                if !self.handed_over.iter().any(|it| it.is_same(network)) {
+                    self.handed_over.push(network.clone());
+                }
+            }
+            self.ready = Some(update);
         }
     }
 
@@ -107,14 +111,14 @@ impl Training {
             return;
         };
         if let Some(learner) = exchange.learner.take() {
-            // A network of the former learner may not fit the new link.
+            // Networks of the former learner may not fit the new link.
             (self.learner, self.ready) = (Some(learner), None);
         }
         if let Some(learner) = &mut self.learner {
             learner.take(&mut exchange.decisions);
         }
-        if let Some(network) = self.ready.take() {
-            exchange.network = Some(network);
+        if let Some(update) = self.ready.take() {
+            exchange.update = Some(update);
         }
     }
 }
@@ -163,7 +167,8 @@ mod tests {
     use crate::plane::link::{Live, Params};
     use quell_link::words::Queue;
     use quell_qdisc::control::learned::LearnedState;
-    use quell_qdisc::control::rlaqm::networks::Networks;
+    use quell_qdisc::control::lfq::FEATURES;
+    use quell_qdisc::control::networks::Networks;
     use quell_qdisc::num;
     use quell_qdisc::time::{self, MS};
 
@@ -226,13 +231,11 @@ mod tests {
         let mut link = link();
         let (mut fresh, mailbox) = (Exchange::of(&mut link), Mailbox::default());
         let mut training = Training::default();
-        let first = networks(&link).newest;
+        let first = networks(&link).first;
         // The first network comes after 3000 decisions, of 1 ms each.
         work(&mut link, &mut training, &mailbox, &mut fresh, 0..5300);
         assert!(fresh.is_none());
-        let newest = networks(&link).newest;
-        assert!(!newest.is_same(&first));
-        drop(newest);
+        assert!(!networks(&link).second.network().is_same(&first));
         let made = work(&mut link, &mut training, &mailbox, &mut fresh, 5300..7300);
         assert_eq!(made, (0, 0));
         assert!(networks(&link).first.is_same(&first));
@@ -280,20 +283,58 @@ mod tests {
     }
 
     #[test]
+    fn actor_and_critic_of_lfq_reach_the_link_which_neither_allocates_nor_frees() {
+        let words = "lfq alpha 10 learn";
+        let mut link = LiveLink::new(Params::line(RATE, Queue::parse(words).expect(words)));
+        let (mut fresh, mailbox) = (Exchange::of(&mut link), Mailbox::default());
+        mailbox.serve(&mut link, &mut fresh);
+        let mut training = Training::default();
+        training.exchange(&mailbox);
+        let samples = link.controller_mut().and_then(|c| c.samples());
+        let mut experiments = samples.expect("samples").another();
+        let before = networks(&link);
+        // Features, two limits, no resets.
+        let mut row = [17.0; FEATURES + 3];
+        row[FEATURES + 2] = 0.0;
+        // In the first batches only the critic is trained.
+        for batches in 1..=12 {
+            for _ in 0..40 {
+                experiments.push(&row, 1.0);
+            }
+            let learner = training.learner.as_mut().expect("a learner");
+            learner.take(&mut experiments);
+            training.step(&mailbox);
+            training.exchange(&mailbox);
+            let made = allocation_counter::measure(|| mailbox.serve(&mut link, &mut fresh));
+            assert_eq!((made.count_total, made.count_current), (0, 0));
+            let now = networks(&link);
+            assert!(now.second != before.second && now.first.is_same(&before.first));
+            assert_eq!(now.acting.is_same(&before.acting), batches <= 10);
+        }
+        // The learner's and the link's, and what the link had before.
+        let kept = training.handed_over.len();
+        assert!(kept <= 6, "{kept}");
+    }
+
+    #[test]
     fn a_network_of_the_former_link_does_not_reach_the_next_one() {
         let mut link = link();
         let (mut fresh, mailbox) = (Exchange::of(&mut link), Mailbox::default());
         mailbox.serve(&mut link, &mut fresh);
         let mut training = Training::default();
         training.exchange(&mailbox);
-        training.ready = Some(networks(&link).first);
+        training.ready = Some(Update {
+            network: networks(&link).first,
+            critic: None,
+            resets: 0,
+        });
         let mut other = super::tests::link();
         let mut fresh = Exchange::of(&mut other);
         mailbox.serve(&mut other, &mut fresh);
         training.exchange(&mailbox);
         let place = mailbox.0.lock().expect("no panic");
         let exchange = place.as_ref().expect("an exchange");
-        assert!(exchange.network.is_none() && exchange.learner.is_none());
+        assert!(exchange.update.is_none() && exchange.learner.is_none());
         assert!(training.learner.is_some() && training.ready.is_none());
     }
 

@@ -23,10 +23,9 @@ use std::fmt;
 
 use watch::{Watch, tightness};
 
-use super::learn::{Learner, Outbox};
+use super::learn::{Learner, Outbox, Update};
 use super::learned::LearnedState;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
-use crate::policy::Policy;
 use crate::time::{Duration, Instant, MS, SEC};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng};
 
@@ -546,8 +545,8 @@ impl Control for Guard {
         self.learned.samples()
     }
 
-    fn install(&mut self, policy: Policy) {
-        self.learned.install(policy);
+    fn install(&mut self, update: Update) {
+        self.learned.install(update);
     }
 
     fn guard(&self) -> Option<&Stats> {

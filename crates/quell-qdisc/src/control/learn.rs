@@ -8,6 +8,7 @@
 
 use std::fmt::Debug;
 
+use super::networks::Critic;
 use crate::Rng;
 use crate::policy::Policy;
 
@@ -17,9 +18,27 @@ pub trait Learner: Debug + Send + Sync + CloneLearner {
     /// Moves everything from the outbox to the learner.
     fn take(&mut self, outbox: &mut Outbox);
 
-    /// Trains if there is enough to learn from; returns the network to install, if there is a new
-    /// one.
-    fn turn(&mut self) -> Option<Policy>;
+    /// Trains if there is enough to learn from; returns what to install, if there is something new.
+    fn turn(&mut self) -> Option<Update>;
+}
+
+/// What a learner hands to its controller.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The network that decides.
+    pub network: Policy,
+    /// The critic, if the learner has one.
+    pub critic: Option<Critic>,
+    /// Resets of the controller of which the learner knew (`lfq`).
+    pub resets: u32,
+}
+
+impl Update {
+    /// Its networks.
+    pub fn networks(&self) -> impl Iterator<Item = &Policy> {
+        let critic = self.critic.as_ref().map(|critic| &critic.network);
+        std::iter::once(&self.network).chain(critic)
+    }
 }
 
 /// Copies a boxed learner; every learner that is `Clone` has it.

@@ -1,7 +1,7 @@
 //! What a controller has learned while it served, from which another one continues.
 
 use super::learnqueue::Table;
-use super::rlaqm::networks::Networks;
+use super::networks::Networks;
 use crate::policy::Error;
 
 /// What a controller has learned.
@@ -9,7 +9,7 @@ use crate::policy::Error;
 pub enum LearnedState {
     /// The table of `learnqueue`.
     Table(Box<Table>),
-    /// The networks of `rlaqm learn`.
+    /// The networks of `rlaqm learn` or `lfq learn`.
     Networks(Networks),
 }
 

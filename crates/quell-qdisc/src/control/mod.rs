@@ -15,6 +15,7 @@ pub mod learn;
 pub mod learned;
 pub mod learnqueue;
 pub mod lfq;
+pub mod networks;
 pub mod outside;
 pub mod pace;
 pub mod pie;
@@ -26,7 +27,6 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::policy::Policy;
 use crate::time::{Duration, Instant};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng, SubGauges};
 
@@ -283,8 +283,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
-    /// Installs a network that its learner made.
-    fn install(&mut self, _policy: Policy) {}
+    /// Installs what its learner made.
+    fn install(&mut self, _update: learn::Update) {}
 
     /// Statistics of the guard, if this is one.
     fn guard(&self) -> Option<&guard::Stats> {

@@ -20,7 +20,6 @@
 
 pub mod dqn;
 pub mod learn;
-pub mod networks;
 
 use super::{Control, Explanation, SubQueue};
 use crate::num;
@@ -480,4 +479,4 @@ impl Control for RlAqm {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

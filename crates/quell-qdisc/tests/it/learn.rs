@@ -77,8 +77,8 @@ impl Toy {
             let delay_ms = self.delays_ms[usize::from(chose_high)];
             self.gauges.backlog_bytes = delay_ms * 10_000_000 / 8 / 1000;
             self.learner.take(self.learning.samples().expect("samples"));
-            if let Some(policy) = self.learner.turn() {
-                self.learning.install(policy);
+            if let Some(update) = self.learner.turn() {
+                self.learning.install(update);
             }
         }
         f64::from(high) / f64::from(decisions)

@@ -20,11 +20,14 @@
 //!   (`quell train lfq --critic-rate --replay`).
 //!
 //! When a guard's classic controller acts, or the network's answer is not finite, the experiments
-//! end without a sample, and the network with which the queue started is in force again; actor and
-//! learning continue from it.
+//! end without a sample, and the network in the queue's words is in force again; the actor
+//! continues from it. Another queue continues from actor and critic ([`Networks`]); the moments of
+//! Adam and earlier experiments are not kept.
 
 use super::{FEATURES, LIMITS, Lfq};
-use crate::control::learn::{self, Outbox};
+use crate::control::learn::{self, Outbox, Update};
+use crate::control::learned::LearnedState;
+use crate::control::networks::{Critic, Networks, Second};
 use crate::control::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::{Adam, Affine, Error, Init, Optimizer, Policy, Trainee};
 use crate::time::{Duration, Instant, SEC};
@@ -54,8 +57,10 @@ const CRITIC_RATE: f32 = 1e-3;
 const PAST: usize = 4096;
 const FITS: usize = 1;
 const REPLAYED: usize = 256;
-/// Numbers of an experiment: features, its limit, the other limit.
-const WIDTH: usize = FEATURES + 2;
+/// Numbers of an experiment: features, its limit, the other limit, resets before it.
+const WIDTH: usize = FEATURES + 3;
+/// Number at which the count of resets returns to 0: below it, `f32` holds each one.
+const RESETS: u32 = 1 << 24;
 /// Bytes that the reward charges for each queued packet: the authors' segment size.
 const PACKET: f64 = 1446.0;
 /// A reward of 1 is this many bytes per second.
@@ -149,8 +154,11 @@ pub struct Progress {
 #[derive(Clone, Debug)]
 pub struct Learning {
     acting: Lfq,
-    /// The network with which the queue started.
-    first: Policy,
+    /// The networks with which the queue started; kept so that the thread that serves packets
+    /// never frees one.
+    start: Networks,
+    /// The critic of the network in force.
+    critic: Critic,
     reward: Reward,
     flows: Vec<Experiment>,
     outbox: Outbox,
@@ -158,6 +166,9 @@ pub struct Learning {
     /// Draws times and sides. Seeded from the queue's own stream at the first period; no experiment
     /// begins before that.
     rng: Option<Rng>,
+    /// Resets so far, modulo [`RESETS`]: what the learner makes from experiments before a reset
+    /// does not come into force after it.
+    resets: u32,
     progress: Progress,
 }
 
@@ -170,17 +181,43 @@ impl Learning {
     /// # Panics
     /// If the network's weights are integers ([`Policy::to_integers`]).
     pub fn new(acting: Lfq, reward: Reward) -> Result<Self, Error> {
-        let first = acting.policy.clone();
-        Ok(Self {
-            learner: Some(Box::new(Learner::new(&first)?)),
+        let (untrained, rng) = untrained(&acting.policy)?;
+        Ok(Self::from(acting, reward, untrained, rng))
+    }
+
+    /// Continues from these networks, unless they began with another one than that of `acting`.
+    ///
+    /// # Errors
+    /// As [`Learning::new`].
+    ///
+    /// # Panics
+    /// As [`Learning::new`].
+    pub fn resume(acting: Lfq, reward: Reward, networks: &Networks) -> Result<Self, Error> {
+        let (untrained, rng) = untrained(&acting.policy)?;
+        Ok(Self::from(acting, reward, networks.or(untrained), rng))
+    }
+
+    fn from(mut acting: Lfq, reward: Reward, start: Networks, rng: Rng) -> Self {
+        let critic = match &start.second {
+            Second::Critic(critic) => critic.clone(),
+            Second::Newest(network) => Critic {
+                network: network.clone(),
+                batches: 0,
+            },
+        };
+        acting.policy = start.acting.clone();
+        Self {
+            learner: Some(Box::new(Learner::new(&start, &critic, rng))),
             acting,
-            first,
+            start,
+            critic,
             reward,
             flows: Vec::new(),
             outbox: Outbox::new(WIDTH, 1024),
             rng: None,
+            resets: 0,
             progress: Progress::default(),
-        })
+        }
     }
 
     /// Counts so far.
@@ -230,6 +267,7 @@ impl Learning {
             row[..FEATURES].copy_from_slice(&experiment.features);
             row[FEATURES] = num::single(f64::from(experiment.limit));
             row[FEATURES + 1] = num::single(f64::from(experiment.other));
+            row[FEATURES + 2] = num::single(f64::from(self.resets));
             self.outbox.push(&row, num::single(reward));
             self.progress.experiments += 1;
         }
@@ -249,10 +287,10 @@ impl Learning {
         for index in 0..self.flows.len() {
             self.end(index, now, false);
         }
-        self.outbox.interrupt();
-        if !self.acting.policy.is_same(&self.first) {
+        self.resets = (self.resets + 1) % RESETS;
+        if !self.acting.policy.is_same(&self.start.first) {
             self.progress.reset += 1;
-            self.acting.policy = self.first.clone();
+            self.acting.policy = self.start.first.clone();
         }
     }
 }
@@ -354,6 +392,14 @@ impl Control for Learning {
         self.acting.explain()
     }
 
+    fn learned(&self) -> Option<LearnedState> {
+        Some(LearnedState::Networks(Networks {
+            first: self.start.first.clone(),
+            acting: self.acting.policy.clone(),
+            second: Second::Critic(self.critic.clone()),
+        }))
+    }
+
     fn learner(&mut self) -> Option<Box<dyn learn::Learner>> {
         self.learner.take()
     }
@@ -362,10 +408,38 @@ impl Control for Learning {
         Some(&mut self.outbox)
     }
 
-    fn install(&mut self, policy: Policy) {
-        self.progress.installed += 1;
-        self.acting.policy = policy;
+    fn install(&mut self, update: Update) {
+        let is_new = !self.acting.policy.is_same(&update.network);
+        if is_new && update.resets == self.resets {
+            self.progress.installed += 1;
+            self.acting.policy = update.network;
+        }
+        if let Some(critic) = update.critic {
+            self.critic = critic;
+        }
     }
+}
+
+/// The networks of a queue that has learned nothing yet, with a critic of random weights, and the
+/// stream that drew these.
+fn untrained(first: &Policy) -> Result<(Networks, Rng), Error> {
+    let mut rng = Rng::new(1, "critic");
+    let actor = Trainee::from_policy(first);
+    let layers = actor.layers();
+    let layers = layers.iter().map(|layer| {
+        let outputs = layer.bias.len();
+        let inputs = layer.weight.len() / outputs;
+        Affine::random(inputs, outputs, Init::Uniform, &mut rng)
+    });
+    let layers: Vec<Affine> = layers.collect();
+    let networks = Networks {
+        second: Second::Critic(Critic {
+            network: Policy::new(first.card().clone(), &layers)?,
+            batches: 0,
+        }),
+        ..Networks::untrained(first)
+    };
+    Ok((networks, rng))
 }
 
 /// Actor, critic, and the experiments that they have not yet learned from. Plain data: a clone
@@ -376,6 +450,8 @@ pub struct Learner {
     actor: Trainee,
     critic: Trainee,
     adam: Optimizer,
+    /// Resets before the last experiment.
+    resets: f32,
     /// Experiments since the last batch.
     rows: Vec<f32>,
     rewards: Vec<f32>,
@@ -388,35 +464,25 @@ pub struct Learner {
 }
 
 impl Learner {
-    fn new(first: &Policy) -> Result<Self, Error> {
-        let actor = Trainee::from_policy(first);
-        let mut rng = Rng::new(1, "critic");
-        let layers: Vec<Affine> = actor
-            .layers()
-            .iter()
-            .map(|layer| {
-                let outputs = layer.bias.len();
-                let inputs = layer.weight.len() / outputs;
-                Affine::random(inputs, outputs, Init::Uniform, &mut rng)
-            })
-            .collect();
-        Ok(Self {
-            critic: Trainee::new(first.card().clone(), &layers)?,
-            first: first.clone(),
-            actor,
+    fn new(start: &Networks, critic: &Critic, rng: Rng) -> Self {
+        Self {
+            critic: Trainee::from_policy(&critic.network),
+            first: start.first.clone(),
+            actor: Trainee::from_policy(&start.acting),
             adam: Optimizer::Adam(Adam::new(CRITIC_RATE)),
+            resets: 0.0,
             rows: Vec::new(),
             rewards: Vec::new(),
             past: Vec::new(),
             past_rewards: Vec::new(),
             oldest: 0,
-            batches: 0,
+            batches: critic.batches,
             rng,
-        })
+        }
     }
 
-    /// A step of the actor down the mean absolute error; false if a weight would not be finite.
-    fn fit_actor(&mut self, features: &[f32], labels: &[f32]) -> bool {
+    /// A step of the actor down the mean absolute error, unless a weight would not be finite.
+    fn fit_actor(&mut self, features: &[f32], labels: &[f32]) {
         let count = labels.len() as f32;
         let outputs = self.actor.forward(features);
         let slope = |(output, label): (&f32, &f32)| match output.total_cmp(label) {
@@ -427,7 +493,8 @@ impl Learner {
         let slopes: Vec<f32> = outputs.iter().zip(labels).map(slope).collect();
         self.actor.backward(&slopes);
         let mut plain = Optimizer::Sgd { rate: ACTOR_RATE };
-        self.actor.step(&mut plain).is_ok()
+        // Else the weights are unchanged.
+        let _ = self.actor.step(&mut plain);
     }
 
     /// A step of the critic down the mean squared error.
@@ -469,9 +536,10 @@ impl Learner {
 
 impl learn::Learner for Learner {
     fn take(&mut self, outbox: &mut Outbox) {
-        outbox.drain(|row, reward, starts| {
-            if starts {
+        outbox.drain(|row, reward, _| {
+            if row[FEATURES + 2] != self.resets {
                 // The first network is in force again.
+                self.resets = row[FEATURES + 2];
                 self.actor = Trainee::from_policy(&self.first);
                 self.rows.clear();
                 self.rewards.clear();
@@ -483,8 +551,8 @@ impl learn::Learner for Learner {
         });
     }
 
-    /// Trains if there is a batch of new experiments; returns the actor, once it has been trained.
-    fn turn(&mut self) -> Option<Policy> {
+    /// Trains if there is a batch of new experiments; returns actor and critic.
+    fn turn(&mut self) -> Option<Update> {
         if self.rewards.len() < BATCH {
             return None;
         }
@@ -506,20 +574,26 @@ impl learn::Learner for Learner {
             self.replay();
         }
         self.batches += 1;
-        if self.batches <= WARM_UP {
-            return None;
+        if self.batches > WARM_UP {
+            let better = rewards.iter().zip(&expected).zip(&limits);
+            let labels: Vec<f32> = better
+                .map(
+                    |((reward, expected), [taken, other])| match reward > expected {
+                        true => *taken,
+                        false => *other,
+                    },
+                )
+                .collect();
+            self.fit_actor(&features, &labels);
         }
-        let better = rewards.iter().zip(&expected).zip(&limits);
-        let labels: Vec<f32> = better
-            .map(
-                |((reward, expected), [taken, other])| match reward > expected {
-                    true => *taken,
-                    false => *other,
-                },
-            )
-            .collect();
-        self.fit_actor(&features, &labels)
-            .then(|| self.actor.policy().clone())
+        Some(Update {
+            network: self.actor.policy().clone(),
+            critic: Some(Critic {
+                network: self.critic.policy().clone(),
+                batches: self.batches,
+            }),
+            resets: num::whole_u32(self.resets.into()),
+        })
     }
 }
 

@@ -10,10 +10,10 @@
 //! learned, the trial ends, and the network with which the queue started is in force again.
 
 use super::dqn::{Dqn, Pay, PeriodReward, Settings};
-use super::networks::Networks;
 use super::{Adjacent, RlAqm};
-use crate::control::learn::{self, Blocks, Outbox, Trial, Verdict};
+use crate::control::learn::{self, Blocks, Outbox, Trial, Update, Verdict};
 use crate::control::learned::LearnedState;
+use crate::control::networks::{Networks, Second};
 use crate::control::{Control, Explanation, SubQueue};
 use crate::policy::{Error, Policy};
 use crate::time::Duration;
@@ -76,8 +76,10 @@ pub struct Progress {
 #[derive(Clone, Debug)]
 pub struct Learning {
     acting: RlAqm,
-    /// The network with which the queue started, and the network in force.
-    first: Policy,
+    /// The networks with which the queue started; kept so that the thread that serves packets
+    /// never frees one.
+    start: Networks,
+    /// The network in force.
     champion: Policy,
     /// The network on trial.
     candidate: Option<(Policy, Trial)>,
@@ -117,21 +119,16 @@ impl Learning {
         reward: PeriodReward,
         networks: &Networks,
     ) -> Result<Self, Error> {
-        let first = acting.policy.clone();
-        let untrained = Networks::untrained(&first);
-        let networks = match networks.begin_with(&first) {
-            true => networks,
-            false => &untrained,
-        };
-        let (champion, newest) = (networks.champion.clone(), networks.newest.clone());
+        let start = networks.or(Networks::untrained(&acting.policy));
+        let (champion, newest) = (start.acting.clone(), start.second.network().clone());
         acting.policy = champion.clone();
         Ok(Self {
-            pay: Pay::new(&first, reward)?,
+            pay: Pay::new(&start.first, reward)?,
             // 82 s of decisions at the default period.
-            outbox: Outbox::new(first.inputs(), 4096),
+            outbox: Outbox::new(start.first.inputs(), 4096),
             learner: Some(Box::new(Learner::new(&newest, reward)?)),
             champion,
-            first,
+            start,
             acting,
             candidate: None,
             newest,
@@ -159,7 +156,7 @@ impl Learning {
     fn advance_trial(&mut self, reward: f64, rng: &mut Rng) {
         if let Some((policy, trial)) = &mut self.candidate {
             let delay_ms = self.acting.delay_before_ms;
-            let is_first = policy.is_same(&self.first);
+            let is_first = policy.is_same(&self.start.first);
             let is_long = delay_ms > MAX_TRIAL_DELAY.as_millis_f64();
             let verdict = match trial.candidate_acts() && is_long && !is_first {
                 true => Some(Verdict::Worse),
@@ -200,9 +197,9 @@ impl Learning {
     /// Between two of them the first network is tried, unless it is the champion: it may be the
     /// best again after a change of the link has passed.
     fn next_candidate(&mut self) -> Option<Policy> {
-        if !self.first_tried && !self.champion.is_same(&self.first) {
+        if !self.first_tried && !self.champion.is_same(&self.start.first) {
             self.first_tried = true;
-            return Some(self.first.clone());
+            return Some(self.start.first.clone());
         }
         if self.pause_left > 0 {
             self.pause_left -= 1;
@@ -230,9 +227,9 @@ impl Learning {
     fn reset(&mut self) {
         self.outbox.interrupt();
         (self.candidate, self.next) = (None, None);
-        if !self.champion.is_same(&self.first) {
+        if !self.champion.is_same(&self.start.first) {
             self.progress.reset += 1;
-            self.champion = self.first.clone();
+            self.champion = self.start.first.clone();
         }
         self.acting.policy = self.champion.clone();
     }
@@ -294,9 +291,9 @@ impl Control for Learning {
 
     fn learned(&self) -> Option<LearnedState> {
         Some(LearnedState::Networks(Networks {
-            first: self.first.clone(),
-            champion: self.champion.clone(),
-            newest: self.newest.clone(),
+            first: self.start.first.clone(),
+            acting: self.champion.clone(),
+            second: Second::Newest(self.newest.clone()),
         }))
     }
 
@@ -308,9 +305,9 @@ impl Control for Learning {
         Some(&mut self.outbox)
     }
 
-    fn install(&mut self, policy: Policy) {
-        self.newest = policy.clone();
-        self.next = Some(policy);
+    fn install(&mut self, update: Update) {
+        self.newest = update.network.clone();
+        self.next = Some(update.network);
     }
 }
 
@@ -356,7 +353,7 @@ impl learn::Learner for Learner {
     }
 
     /// Returns the network only once it may be tried.
-    fn turn(&mut self) -> Option<Policy> {
+    fn turn(&mut self) -> Option<Update> {
         if self.since < TURN_DECISIONS {
             return None;
         }
@@ -368,7 +365,11 @@ impl learn::Learner for Learner {
         self.inputs.drain(..self.dqn.width() * done);
         self.actions.drain(..done);
         self.dqn.fit(TURN_BATCHES, RATE, self.turns).ok()?;
-        (self.seen >= FIRST).then(|| self.dqn.followed().clone())
+        (self.seen >= FIRST).then(|| Update {
+            network: self.dqn.followed().clone(),
+            critic: None,
+            resets: 0,
+        })
     }
 }
 

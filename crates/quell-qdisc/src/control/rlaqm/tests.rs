@@ -4,7 +4,7 @@ use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input};
 const RATE: u64 = 10_000_000;
 
 /// One linear layer over inputs with these names and scales: the matrix row by row, and the biases.
-pub(super) fn linear(
+pub(in crate::control) fn linear(
     inputs: &[(&str, f32)],
     outputs: &[&str],
     weight: &[f32],

@@ -122,24 +122,44 @@ fn an_experiment_ends_with_its_flow_and_does_not_count_if_too_few_packets_left()
     }
 }
 
-/// The network's answer after the warm-up and one more batch of experiments with a limit of 16 in
-/// place of 18, of which `good` earned more than expected and the others less.
-fn after_a_batch(good: usize) -> Option<f32> {
-    let mut learner = Learner::new(&constant(17.0)).unwrap();
+/// The learner of a queue with this network.
+fn learner(first: &Policy) -> Learner {
+    let (start, rng) = untrained(first).unwrap();
+    let Second::Critic(critic) = &start.second else {
+        panic!("a critic");
+    };
+    Learner::new(&start, critic, rng)
+}
+
+/// What a network answers to features of 0.1.
+fn answer(network: &Policy) -> f32 {
+    network.forward(&[0.1; FEATURES], &mut network.scratch())[0]
+}
+
+/// Lets a learner train on a batch of experiments with a limit of 16 in place of 18, of which
+/// `good` earned more than expected and the others less.
+fn batch(learner: &mut dyn learn::Learner, good: usize) -> Update {
     let mut outbox = Outbox::new(WIDTH, BATCH);
     let mut row = [0.1; WIDTH];
-    (row[FEATURES], row[FEATURES + 1]) = (16.0, 18.0);
-    let mut latest = None;
-    for _ in 0..=WARM_UP {
-        assert!(latest.is_none(), "the actor has to wait for the critic");
-        for index in 0..BATCH {
-            // The critic's expectation stays near 0.
-            outbox.push(&row, if index < good { 1e3 } else { -1e3 });
-        }
-        learner.take(&mut outbox);
-        latest = learner.turn();
+    row[FEATURES..].copy_from_slice(&[16.0, 18.0, 0.0]);
+    for index in 0..BATCH {
+        // The critic's expectation stays near 0.
+        outbox.push(&row, if index < good { 1e3 } else { -1e3 });
     }
-    latest.map(|policy| policy.forward(&[0.1; FEATURES], &mut policy.scratch())[0])
+    learner.take(&mut outbox);
+    learner.turn().expect("networks")
+}
+
+/// The network's answer after the warm-up and one more such batch.
+fn after_a_batch(good: usize) -> f32 {
+    let mut learner = learner(&constant(17.0));
+    for batches in 1..=WARM_UP {
+        let update = batch(&mut learner, good);
+        // The actor waits for the critic.
+        assert_eq!(answer(&update.network), 17.0);
+        assert_eq!(update.critic.expect("a critic").batches, batches);
+    }
+    answer(&batch(&mut learner, good).network)
 }
 
 #[test]
@@ -147,7 +167,7 @@ fn the_actor_takes_the_papers_step_towards_the_better_limits() {
     // Only the bias of the output has a slope, since the constant network's other weights are 0:
     // the mean over the batch of +1 where 16 was better, and of -1 where 18 must be.
     for (good, slope) in [(BATCH, 1.0), (0, -1.0), (30, 0.5), (20, 0.0)] {
-        let output = after_a_batch(good).expect("a network");
+        let output = after_a_batch(good);
         let expected = 17.0 - ACTOR_RATE * slope;
         assert!((output - expected).abs() < 1e-5, "{good} {output}");
     }
@@ -155,7 +175,7 @@ fn the_actor_takes_the_papers_step_towards_the_better_limits() {
 
 #[test]
 fn the_critic_learns_what_experiments_earn() {
-    let mut learner = Learner::new(&super::super::tests::network(1, 20.0)).unwrap();
+    let mut learner = learner(&super::super::tests::network(1, 20.0));
     let mut rng = Rng::new(2, "rewards");
     let mut row = || -> Vec<f32> { (0..FEATURES).map(|_| num::single(rng.f64())).collect() };
     let rows: Vec<f32> = (0..BATCH).flat_map(|_| row()).collect();
@@ -177,7 +197,12 @@ fn the_critic_learns_what_experiments_earn() {
 fn while_another_controller_acts_nothing_is_learned_and_the_first_network_returns() {
     let mut learning = learning(Reward::Delay(1.0));
     let first = learning.policy().clone();
-    learning.install(constant(9.0));
+    let update = Update {
+        network: constant(9.0),
+        critic: None,
+        resets: 0,
+    };
+    learning.install(update.clone());
     let mut now = Instant::from_secs(1);
     for index in 0..2000 {
         pass(&mut learning, now, index == 0, 4);
@@ -187,10 +212,73 @@ fn while_another_controller_acts_nothing_is_learned_and_the_first_network_return
     assert!(learning.policy().is_same(&first));
     assert_eq!(learning.progress().reset, 1);
     assert_eq!(samples(&mut learning), []);
-    // The next sample tells the learner to start from the first network, too.
-    let mut learner = Learner::new(&first).unwrap();
+    // What the learner made before does not come into force.
+    learning.install(update);
+    assert!(learning.policy().is_same(&first));
+    // The next experiment tells the learner to start from the first network, too; one that was
+    // lost before it does not.
+    let mut learner = learner(&first);
     learner.actor = Trainee::from_policy(&constant(9.0));
-    learning.outbox.push(&[0.0; WIDTH], 0.0);
+    let mut experiment = |learning: &mut Learning| {
+        while learning.progress().experiments == 0 {
+            pass(learning, now, false, 4);
+            now += 10 * MS;
+        }
+        learning.progress.experiments = 0;
+    };
+    let resets = std::mem::take(&mut learning.resets);
+    learning.outbox.interrupt();
+    experiment(&mut learning);
+    learner.take(&mut learning.outbox);
+    assert!(!learner.actor.policy().is_same(&first));
+    learning.resets = resets;
+    experiment(&mut learning);
     learner.take(&mut learning.outbox);
     assert!(learner.actor.policy().is_same(&first));
+    assert_eq!(learner.rewards.len(), 1);
+}
+
+#[test]
+fn another_queue_continues_with_actor_and_critic_in_the_middle_of_the_warm_up() {
+    let mut before = learning(Reward::Delay(1.0));
+    let first = before.policy().clone();
+    let mut learner = before.learner().expect("a learner");
+    for _ in 1..WARM_UP {
+        before.install(batch(learner.as_mut(), 0));
+    }
+    assert_eq!(before.progress().installed, 0);
+    let bytes = before.learned().unwrap().save("here").unwrap();
+    let lfq = || Lfq::new(Params::default(), constant(17.0)).unwrap();
+    let reward = Reward::Delay(1.0);
+    let loaded = |bytes: &[u8]| {
+        let untrained = Learning::new(lfq(), reward).unwrap().learned().unwrap();
+        match untrained.load("t", bytes, "here").unwrap() {
+            LearnedState::Networks(networks) => Learning::resume(lfq(), reward, &networks).unwrap(),
+            LearnedState::Table(_) => panic!("a table"),
+        }
+    };
+    let mut after = loaded(&bytes);
+    assert_eq!(after.critic.batches, WARM_UP - 1);
+    let mut learner = after.learner().expect("a learner");
+    let update = batch(learner.as_mut(), 0);
+    assert!(update.network.is_same(after.policy()));
+    after.install(update);
+    after.install(batch(learner.as_mut(), 0));
+    let answered = answer(after.policy());
+    assert!(answered > 17.0, "{answered}");
+    assert_eq!(after.progress().installed, 1);
+    // A third queue starts with this network, and returns to that in its words.
+    let mut third = loaded(&after.learned().unwrap().save("here").unwrap());
+    assert_eq!(answer(third.policy()), answered);
+    let critic = |learning: &Learning| answer(&learning.critic.network);
+    assert_eq!(critic(&third), critic(&after));
+    third.adopt(&Knobs::KEEP);
+    assert!(answer(third.policy()) == answer(&first));
+    // One with another network in its words starts over.
+    let LearnedState::Networks(networks) = third.learned().unwrap() else {
+        panic!("networks");
+    };
+    let other = Lfq::new(Params::default(), constant(9.0)).unwrap();
+    let other = Learning::resume(other, reward, &networks).unwrap();
+    assert_eq!((answer(other.policy()), other.critic.batches), (9.0, 0));
 }

@@ -41,7 +41,11 @@ fn a_network_that_is_tried_is_rejected_at_once_if_the_delay_is_too_long() {
     let law = |bias: &[f32]| linear(&inputs, &["drop = 0", "drop = 0.5"], &[0.0; 4], bias);
     let acting = RlAqm::new(Params::default(), law(&[0.1, 0.0])).unwrap();
     let mut learning = Learning::new(acting, PAPER).unwrap();
-    learning.install(law(&[0.0, 0.1]));
+    learning.install(Update {
+        network: law(&[0.0, 0.1]),
+        critic: None,
+        resets: 0,
+    });
     let mut rng = Rng::new(1, "test");
     let mut gauges = Gauges {
         rate_bps: 8_000_000,
@@ -67,7 +71,7 @@ fn a_network_that_is_tried_is_rejected_at_once_if_the_delay_is_too_long() {
     assert!(learning.candidate.is_some());
     decide(&mut learning, 251);
     assert!(learning.candidate.is_none());
-    assert!(learning.acting.policy.is_same(&learning.first));
+    assert!(learning.acting.policy.is_same(&learning.start.first));
     // The pause has begun.
     assert_eq!(learning.pause_left, FIRST_PAUSE - 1);
 }

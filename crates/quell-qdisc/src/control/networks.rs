@@ -1,7 +1,7 @@
-//! The networks of `rlaqm learn`, and a file from which another queue continues.
+//! The networks of a queue that learns, and a file from which another queue continues.
 //!
-//! The file is safetensors. `champion` and `newest` are F32 and have all weights of a network in
-//! the order of [`Trainee::weights`]; the network's shape is that of the first network, which is
+//! The file is safetensors. Its two tensors ([`Second`]) are F32 and have all weights of a network
+//! in the order of [`Trainee::weights`]; the networks' shape is that of the first network, which is
 //! not in the file. The metadata hold one key, `quell`: a card as JSON, with a checksum.
 
 use safetensors::{Dtype, SafeTensors};
@@ -13,8 +13,6 @@ use crate::rng::fnv_1a;
 
 /// Version of the file format.
 const FORMAT: u32 = 1;
-/// Kind of the file in its card.
-const KIND: &str = "rlaqm networks";
 /// What to do about a file that cannot be read.
 const REMEDY: &str = "delete it: the queue then starts from the network in its words";
 
@@ -24,17 +22,73 @@ pub struct Networks {
     /// The network in the queue's words.
     pub first: Policy,
     /// The network in force.
-    pub champion: Policy,
-    /// The learner's newest network.
-    pub newest: Policy,
+    pub acting: Policy,
+    /// The second network, which has the shape of the first.
+    pub second: Second,
+}
+
+/// What a learner keeps beside the network in force.
+#[derive(Clone, Debug)]
+pub enum Second {
+    /// Of `rlaqm learn`: the learner's newest network. In the file: `champion` and `newest`.
+    Newest(Policy),
+    /// Of `lfq learn`: the critic. In the file: `actor` and `critic`.
+    Critic(Critic),
+}
+
+/// A network that estimates rewards.
+#[derive(Clone, Debug)]
+pub struct Critic {
+    /// The network.
+    pub network: Policy,
+    /// Batches with which it was trained.
+    pub batches: u64,
+}
+
+impl Second {
+    /// The network.
+    pub fn network(&self) -> &Policy {
+        match self {
+            Self::Newest(network) | Self::Critic(Critic { network, .. }) => network,
+        }
+    }
+
+    /// The same with another network.
+    fn with(&self, network: Policy, batches: u64) -> Self {
+        match self {
+            Self::Newest(_) => Self::Newest(network),
+            Self::Critic(_) => Self::Critic(Critic { network, batches }),
+        }
+    }
+
+    /// Kind of the file in its card, and the names of the tensors: the network in force, and this.
+    fn names(&self) -> (&'static str, [&'static str; 2]) {
+        match self {
+            Self::Newest(_) => ("rlaqm networks", ["champion", "newest"]),
+            Self::Critic(_) => ("lfq networks", ["actor", "critic"]),
+        }
+    }
+}
+
+/// Networks are equal if they are clones of each other.
+impl PartialEq for Second {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = self.network().is_same(other.network());
+        is_same
+            && match (self, other) {
+                (Self::Newest(_), Self::Newest(_)) => true,
+                (Self::Critic(one), Self::Critic(other)) => one.batches == other.batches,
+                _ => false,
+            }
+    }
 }
 
 /// Networks are equal if they are clones of each other.
 impl PartialEq for Networks {
     fn eq(&self, other: &Self) -> bool {
         self.first.is_same(&other.first)
-            && self.champion.is_same(&other.champion)
-            && self.newest.is_same(&other.newest)
+            && self.acting.is_same(&other.acting)
+            && self.second == other.second
     }
 }
 
@@ -48,11 +102,18 @@ struct Card {
     trained_on: String,
     /// 64-bit FNV-1a of the first network ([`hash`]), in hexadecimal.
     first: String,
+    /// [`Critic::batches`], if there is a critic.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    batches: u64,
     /// Version of quell that wrote it.
     quell: String,
     /// 64-bit FNV-1a, in hexadecimal, of this card as JSON with an empty checksum, followed by the
-    /// bytes of `champion` and `newest`.
+    /// bytes of the two tensors.
     checksum: String,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Card {
@@ -61,9 +122,9 @@ impl Card {
     }
 
     /// Sets the checksum for these tensors.
-    fn seal(mut self, champion: &[u8], newest: &[u8]) -> Result<Self, Error> {
+    fn seal(mut self, tensors: [&[u8]; 2]) -> Result<Self, Error> {
         self.checksum.clear();
-        self.checksum = checksum(&self.json()?, [champion, newest]);
+        self.checksum = checksum(&self.json()?, tensors);
         Ok(self)
     }
 }
@@ -85,22 +146,32 @@ fn hash(policy: &Policy) -> Result<String, Error> {
 }
 
 impl Networks {
-    /// Those of a queue that has learned nothing yet.
+    /// Those of an `rlaqm` that has learned nothing yet.
     pub fn untrained(first: &Policy) -> Self {
         Self {
             first: first.clone(),
-            champion: first.clone(),
-            newest: first.clone(),
+            acting: first.clone(),
+            second: Second::Newest(first.clone()),
         }
     }
 
-    /// Whether they began with this network.
-    pub fn begin_with(&self, first: &Policy) -> bool {
+    /// These, if they began with the same network as `untrained` and are of the same kind; else
+    /// `untrained`.
+    pub fn or(&self, untrained: Self) -> Self {
         let same = |hashes: (Result<String, Error>, Result<String, Error>)| match hashes {
             (Ok(one), Ok(other)) => one == other,
             _ => false,
         };
-        self.first.is_same(first) || same((hash(&self.first), hash(first)))
+        let (first, other) = (&self.first, &untrained.first);
+        let fits = self.second.names() == untrained.second.names()
+            && (first.is_same(other) || same((hash(first), hash(other))));
+        match fits {
+            true => Self {
+                first: untrained.first,
+                ..self.clone()
+            },
+            false => untrained,
+        }
     }
 
     /// The bytes of a file that [`Networks::load`] reads back.
@@ -108,24 +179,30 @@ impl Networks {
     /// # Errors
     /// If the card cannot be written, which does not happen.
     pub fn save(&self, origin: &str) -> Result<Vec<u8>, Error> {
-        let (champion, newest) = (weights(&self.champion), weights(&self.newest));
+        let (kind, names) = self.second.names();
+        let tensors = [weights(&self.acting), weights(self.second.network())];
         let card = Card {
             format: FORMAT,
-            kind: KIND.to_owned(),
+            kind: kind.to_owned(),
             trained_on: origin.to_owned(),
             first: hash(&self.first)?,
+            batches: match &self.second {
+                Second::Newest(_) => 0,
+                Second::Critic(critic) => critic.batches,
+            },
             quell: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: String::new(),
         };
-        let card = card.seal(&champion, &newest)?;
-        let tensors = [("champion", &champion), ("newest", &newest)];
-        let tensors =
-            tensors.map(|(name, data)| (name, Dtype::F32, vec![data.len() / 4], &data[..]));
-        whole(card.json()?, tensors)
+        let card = card.seal([&tensors[0], &tensors[1]])?;
+        let tensor = |at: usize| {
+            let data = &tensors[at];
+            (names[at], Dtype::F32, vec![data.len() / 4], &data[..])
+        };
+        whole(card.json()?, [0, 1].map(tensor))
     }
 
-    /// Reads the networks of a queue with the same first network, and their origin; `file` is the
-    /// name of the file, for errors.
+    /// Reads the networks of a queue of the same kind and first network, and their origin; `file`
+    /// is the name of the file, for errors.
     ///
     /// # Errors
     /// If the bytes are not what [`Networks::save`] wrote, or the first network was another.
@@ -137,23 +214,25 @@ impl Networks {
         let wrong = |what: &str, key: &str| Error::new(what).remedy(REMEDY).under(key);
         let (card, tensors) = open(bytes)?;
         let card: Card = serde_json::from_str(&card).map_err(|e| wrong(&e.to_string(), "card"))?;
-        if card.kind != KIND || card.format != FORMAT {
-            let what = "not a file of this quell with networks of rlaqm learn";
-            return Err(wrong(what, "card"));
+        let (kind, names) = self.second.names();
+        if card.kind != kind || card.format != FORMAT {
+            let what = format!("not a file of this quell with {kind}");
+            return Err(wrong(&what, "card"));
         }
-        let data = [tensor(&tensors, "champion")?, tensor(&tensors, "newest")?];
+        let data = [tensor(&tensors, names[0])?, tensor(&tensors, names[1])?];
         let (found, origin) = (card.checksum.clone(), card.trained_on.clone());
-        let first = card.first.clone();
-        if card.seal(data[0], data[1])?.checksum != found {
+        let (first, batches) = (card.first.clone(), card.batches);
+        if card.seal(data)?.checksum != found {
             return Err(wrong("the file is not as it was written", "card: checksum"));
         }
         if first != hash(&self.first)? {
             return Err(wrong("was learned from another network", "card: first"));
         }
+        let second = self.network(data[1], names[1])?;
         let networks = Self {
             first: self.first.clone(),
-            champion: self.network(data[0], "champion")?,
-            newest: self.network(data[1], "newest")?,
+            acting: self.network(data[0], names[0])?,
+            second: self.second.with(second, batches),
         };
         Ok((networks, origin))
     }
@@ -184,10 +263,10 @@ fn tensor<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<&'a [u8], Error> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::linear;
+    use super::super::rlaqm::tests::linear;
     use super::*;
 
-    /// Networks of one shape, with these biases: the first, the champion, the newest.
+    /// Networks of one shape, with these biases: the first, the one in force, the second.
     fn networks(biases: [f32; 3]) -> Networks {
         let inputs = [("delay_ms", 0.02), ("utilisation", 1.0)];
         let network = |bias| {
@@ -198,11 +277,21 @@ mod tests {
                 &[bias, 0.0],
             )
         };
-        let [first, champion, newest] = biases.map(network);
+        let [first, acting, second] = biases.map(network);
         Networks {
             first,
-            champion,
-            newest,
+            acting,
+            second: Second::Newest(second),
+        }
+    }
+
+    /// The same with a critic.
+    fn with_critic(biases: [f32; 3], batches: u64) -> Networks {
+        let networks = networks(biases);
+        let network = networks.second.network().clone();
+        Networks {
+            second: Second::Critic(Critic { network, batches }),
+            ..networks
         }
     }
 
@@ -214,16 +303,17 @@ mod tests {
         let (loaded, origin) = untrained.load("t", &bytes).unwrap();
         assert_eq!(origin, "here");
         assert!(loaded.first.is_same(&untrained.first));
-        assert_eq!(weights(&loaded.champion), weights(&saved.champion));
-        assert_eq!(weights(&loaded.newest), weights(&saved.newest));
+        assert_eq!(weights(&loaded.acting), weights(&saved.acting));
         assert_eq!(loaded.save("here").unwrap(), bytes);
-        assert!(loaded.begin_with(&saved.first));
+        let continued = loaded.or(Networks::untrained(&saved.first));
+        assert!(continued.first.is_same(&saved.first));
+        assert!(continued.acting.is_same(&loaded.acting));
         // A queue that has promoted no network has one less.
         let bytes = networks([0.1, 0.1, 0.3]).save("here").unwrap();
         let (loaded, _) = untrained.load("t", &bytes).unwrap();
-        assert!(loaded.champion.is_same(&untrained.first));
+        assert!(loaded.acting.is_same(&untrained.first));
         let other = Networks::untrained(&networks([0.4; 3]).first);
-        assert!(!loaded.begin_with(&other.first));
+        assert!(loaded.or(other.clone()) == other);
         let error = other.load("t", &bytes).unwrap_err().to_string();
         assert!(
             error.starts_with("t: card: first: was learned from another network"),
@@ -232,9 +322,29 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_a_critic_keeps_its_batches_and_does_not_load_as_another_kind() {
+        let saved = with_critic([0.1, 0.2, 0.3], 7);
+        let bytes = saved.save("here").unwrap();
+        let untrained = with_critic([0.1, 0.1, 0.5], 0);
+        let (loaded, _) = untrained.load("t", &bytes).unwrap();
+        assert!(matches!(
+            loaded.second,
+            Second::Critic(Critic { batches: 7, .. })
+        ));
+        assert_eq!(loaded.save("here").unwrap(), bytes);
+        let error = networks([0.1; 3]).load("t", &bytes).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("t: card: not a file of this quell with rlaqm networks; {REMEDY}")
+        );
+        let other = Networks::untrained(&saved.first);
+        assert!(saved.or(other.clone()) == other);
+    }
+
+    #[test]
     fn a_file_of_which_a_byte_has_changed_or_the_end_is_missing_is_refused() {
-        let saved = networks([0.1, 0.2, 0.3]);
-        let untrained = Networks::untrained(&saved.first);
+        let saved = with_critic([0.1, 0.2, 0.3], 7);
+        let untrained = with_critic([0.1; 3], 0);
         let bytes = saved.save("here").unwrap();
         for length in 0..bytes.len() {
             assert!(untrained.load("t", &bytes[..length]).is_err());
