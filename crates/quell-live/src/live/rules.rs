@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::{self, Changes, Firewall};
-use crate::system::exclusive::{self, Exclusive};
+use crate::plane::exclusive::{self, Exclusive};
 use crate::system::state::{self, Command, StateFile};
 
 pub use crate::system::state::UndoOutcome;

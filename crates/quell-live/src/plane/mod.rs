@@ -8,6 +8,8 @@ pub mod talkers;
 #[cfg(target_os = "linux")]
 pub mod backend;
 #[cfg(target_os = "linux")]
+pub mod exclusive;
+#[cfg(target_os = "linux")]
 pub mod learning;
 #[cfg(target_os = "linux")]
 pub mod pace;

@@ -3,6 +3,7 @@
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
+use crate::plane::exclusive::Exclusive;
 use crate::rtnetlink;
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
@@ -10,7 +11,6 @@ use crate::rtnetlink::message::Key;
 use crate::rtnetlink::options::{Kind, Knob, Values};
 use crate::rtnetlink::request::{self, MAX_OPTIONS, QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
-use crate::system::exclusive::Exclusive;
 use crate::system::host;
 use crate::system::state::{CHANGES, Command, State, StateFile, UndoOutcome};
 use crate::system::watchdog::MAX_LOOPS;

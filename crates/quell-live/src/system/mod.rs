@@ -3,7 +3,6 @@
 
 pub mod bounded_writer;
 pub mod command;
-pub mod exclusive;
 pub mod frame;
 pub mod host;
 pub mod messages;

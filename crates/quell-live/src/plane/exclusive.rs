@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 
 use quell_qdisc::num;
 
-use crate::plane::backend;
+use super::backend;
 use crate::system::host;
 
 /// First number of the locks of interfaces. Queues with packets have smaller numbers; tests of the
