@@ -21,6 +21,8 @@ pub use plane::{link, nfqueue, report, talkers};
 #[cfg(target_os = "linux")]
 pub mod attach;
 #[cfg(target_os = "linux")]
+mod attached;
+#[cfg(target_os = "linux")]
 mod bpf;
 #[cfg(target_os = "linux")]
 pub mod firewall;

@@ -5,11 +5,9 @@
 //! the copy as long as one of its queues is in use: nothing is pinned, no process stays, and
 //! `tc qdisc del` removes all of it, too.
 
-mod before;
-pub(crate) mod chosen;
+mod chosen;
 mod object;
 mod plan;
-mod saved;
 mod support;
 
 pub use crate::options::attach::{Detach, Options};
@@ -19,6 +17,7 @@ use std::path::PathBuf;
 use quell_link::Error;
 use quell_link::units::parse_rate;
 
+use crate::attached::saved::{self, ATTACH, Saved};
 use crate::bpf::page::{Knobs, Page};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::{Dump, whole};
@@ -34,7 +33,6 @@ use crate::system::{host, sys};
 use chosen::Selection;
 use object::Registered;
 use plan::Plan;
-use saved::{ATTACH, Saved};
 
 impl Options {
     fn say(&self, line: &str) {
@@ -158,7 +156,7 @@ fn attach(
     let name = chosen.discipline.name;
     let dev = options.dev.as_str();
     let no = |e| failed(e).key(dev);
-    let mut saved = Saved::new(name, object.page, plan, hooks);
+    let mut saved = plan.saved(name, object.page, hooks);
     file.write(&saved)?;
     let mut rtnl = RtnlWriter::new().map_err(no)?;
     let mut work = || {
@@ -316,33 +314,6 @@ pub fn detach(options: &Detach) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// The page of the discipline attached to a device, read-only.
-///
-/// # Errors
-/// If a privilege is missing, or nothing is attached.
-pub(super) fn page(device: u32) -> Result<Page, Error> {
-    Page::open_to_read(&saved(device)?.page())
-}
-
-/// The same, writable.
-///
-/// # Errors
-/// As [`page`].
-pub(super) fn page_to_steer(device: u32) -> Result<Page, Error> {
-    Page::open(&saved(device)?.page())
-}
-
-fn saved(device: u32) -> Result<Saved, Error> {
-    ATTACH
-        .find(None, |saved: &Saved| saved.device == device)?
-        .ok_or_else(|| {
-            let error = Error::new("/run/quell has no state file of quell attach for it");
-            let remedy =
-                "quell attach leaves one in the file system and network namespace where it runs";
-            error.remedy(remedy)
-        })
 }
 
 /// The state files of this network namespace.

@@ -10,9 +10,9 @@ use quell_link::Error;
 use quell_qdisc::num;
 
 use super::super::bpf::{self, Load};
-use super::chosen::Discipline;
 use super::support::{INSTEAD, TYPES, VALUE};
 use crate::bpf::btf::{ARRAY, Btf, FUNC, PTR, SECTION, STRUCT};
+use crate::bpf::disciplines::Discipline;
 use crate::bpf::linked::{MAPS, Object};
 use crate::bpf::page::{Knobs, PAGE};
 use crate::system::host;

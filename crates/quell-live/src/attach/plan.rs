@@ -3,8 +3,10 @@
 use quell_link::Error;
 use quell_qdisc::num;
 
-use super::before::{HANDLES, PreviousQdiscs, RESTORABLE, Row};
+use crate::attached::before::{HANDLES, PreviousQdiscs, RESTORABLE, Row};
+use crate::attached::saved::Saved;
 use crate::bpf::page::Knobs;
+use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::failed;
 use crate::rtnetlink::message::{NEW_QDISC, ROOT};
 use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applied};
@@ -109,10 +111,24 @@ impl Plan {
     }
 
     /// Handle of the root, by which quell recognises it later.
-    pub fn root(&self) -> u32 {
+    fn root(&self) -> u32 {
         match self.children {
             0 => self.handles.0,
             _ => self.handles.1,
+        }
+    }
+
+    /// The state to save before the plan is carried out. `page` is the ID of the map with the
+    /// discipline's knobs and gauges.
+    pub fn saved(&self, name: &str, page: u32, hooks: Vec<Hook>) -> Saved {
+        Saved {
+            device: self.device,
+            name: name.to_owned(),
+            page,
+            slots: self.slots(),
+            root: self.root(),
+            before: self.before.clone(),
+            hooks,
         }
     }
 

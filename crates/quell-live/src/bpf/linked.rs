@@ -338,7 +338,7 @@ fn patch(instruction: &mut u64, register: u8, number: u32) {
 mod tests {
     use super::super::btf::{FUNC, SECTION};
     use super::*;
-    use crate::attach::chosen::DISCIPLINES;
+    use crate::bpf::disciplines::DISCIPLINES;
 
     const PROGRAMS: [&str; 6] = [
         "quell_enqueue",

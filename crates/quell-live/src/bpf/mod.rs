@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod btf;
+pub mod disciplines;
 pub mod linked;
 pub mod page;
 

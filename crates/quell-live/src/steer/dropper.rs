@@ -16,7 +16,7 @@ use quell_link::Error;
 use quell_qdisc::time::Instant;
 
 use super::super::bpf::{self, Assembler, Map};
-use crate::attach;
+use crate::attached;
 use crate::bpf::page::Page;
 
 /// Probability 1: the program draws 32 random bits for each packet.
@@ -66,7 +66,7 @@ impl DropPoint {
     /// # Errors
     /// If there is none, or a privilege is missing.
     pub fn queue(device: u32) -> Result<Self, Error> {
-        let page = attach::page_to_steer(device)?;
+        let page = attached::page_to_steer(device)?;
         let before = page.slots().map(|slot| slot.drops()).sum();
         Ok(Self::Queue(page, before))
     }

@@ -8,7 +8,7 @@ use quell_qdisc::time::Instant;
 
 use super::attached::Attached;
 use super::meter::{Meter, Rates};
-use crate::attach;
+use crate::attached;
 use crate::bpf::page::Gauges;
 use crate::rtnetlink::dump::Dump;
 use crate::rtnetlink::message::{Key, Queue};
@@ -89,7 +89,7 @@ impl Sampler {
             flows,
             only: None,
             state: State::default(),
-            attached: Attached::new(attach::page),
+            attached: Attached::new(attached::page),
             classful: BTreeSet::new(),
         })
     }

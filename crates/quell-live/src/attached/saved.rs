@@ -6,8 +6,7 @@ use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
 use super::before::{PreviousQdiscs, RESTORABLE, is_ours};
-use super::chosen::DISCIPLINES;
-use super::plan::Plan;
+use crate::bpf::disciplines::DISCIPLINES;
 use crate::bpf::page::{PageId, SLOTS};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
@@ -44,7 +43,7 @@ pub struct Saved {
     /// Number of the discipline's queues.
     pub slots: u32,
     /// Handle of the root.
-    root: u32,
+    pub root: u32,
     /// The disciplines to restore.
     pub before: PreviousQdiscs,
     /// Filters at clsact whose program marks packets.
@@ -75,19 +74,6 @@ impl State for Saved {
 }
 
 impl Saved {
-    /// The state of a discipline that is about to be attached.
-    pub fn new(name: &str, page: u32, plan: &Plan, hooks: Vec<Hook>) -> Self {
-        Self {
-            device: plan.device,
-            name: name.to_owned(),
-            page,
-            slots: plan.slots(),
-            root: plan.root(),
-            before: plan.before.clone(),
-            hooks,
-        }
-    }
-
     /// The page that the discipline's queues share with user space.
     pub fn page(&self) -> PageId<'_> {
         PageId {
