@@ -1,13 +1,13 @@
 //! PIE as a controller: RFC 8033's law sets the drop probability of a plain FIFO. The fallback of a
 //! guarded queue.
 //!
-//! The law is [`crate::pie`]'s; its delay is the backlog at the link's rate (RFC 8033, section 5.2)
-//! and its update comes once per decision, whatever the period. The FIFO drops at random, without
-//! burst allowance or early exits.
+//! The law is [`parts::pie`](crate::parts::pie)'s; its delay is the backlog at the link's rate
+//! (RFC 8033, section 5.2) and its update comes once per decision, whatever the period. The FIFO
+//! drops at random, without burst allowance or early exits.
 
 use super::{Control, SubQueue};
 use crate::num;
-use crate::pie::{Params, Vars};
+use crate::parts::pie::{MAX_PROB, Params, Vars};
 use crate::time::{Duration, SEC};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
@@ -66,7 +66,7 @@ impl Control for Pie {
 
     fn adopt(&mut self, knobs: &Knobs) {
         if let Some(p) = knobs.drop {
-            self.vars.prob = num::whole_u64(p.clamp(0.0, 1.0) * crate::pie::MAX_PROB as f64);
+            self.vars.prob = num::whole_u64(p.clamp(0.0, 1.0) * MAX_PROB as f64);
         }
     }
 }
