@@ -30,6 +30,7 @@ mod labels;
 mod measure;
 mod net;
 mod path;
+mod phy;
 mod port;
 mod slot;
 pub mod stamps;

@@ -6,7 +6,7 @@ use quell_link::Error;
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, MS};
 
-use crate::wifi::phy::{LARGEST_AMPDU, Phy};
+use crate::phy::{LARGEST_AMPDU, Phy};
 
 /// A wireless cell.
 #[derive(Clone, Debug, PartialEq)]

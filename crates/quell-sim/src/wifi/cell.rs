@@ -22,8 +22,8 @@ use quell_qdisc::{Gauges, Rng, num};
 use super::channel::Bursts;
 use super::edca::{Claim, Contender, Exchange};
 use super::link::{AirLink, Counts, Limits};
-use super::phy::{self, CCA, Phy, SIFS, SLOT};
 use crate::packet::Pkt;
+use crate::phy::{self, CCA, Phy, SIFS, SLOT};
 use crate::port::Port;
 use crate::scenario::wifi::{Access, Aggregation, Category, Serve};
 

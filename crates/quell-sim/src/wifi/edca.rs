@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use quell_qdisc::Rng;
 use quell_qdisc::time::{Duration, Instant, NEVER, US};
 
-use super::phy::{SIFS, SLOT};
+use crate::phy::{SIFS, SLOT};
 use crate::scenario::wifi::{Access, Category, Countdown};
 
 /// The parameters of one access category.

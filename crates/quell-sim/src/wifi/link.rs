@@ -8,9 +8,9 @@ use quell_qdisc::{Dequeued, Packet, Rng};
 
 use super::channel::{Bursts, Errors};
 use super::edca::Exchange;
-use super::phy::{AMSDU_BYTES, DELIMITER, LLC_BYTES, LONGEST_PPDU, MAC_BYTES, Phy};
 use super::rate::Control;
 use crate::packet::Pkt;
+use crate::phy::{AMSDU_BYTES, DELIMITER, LLC_BYTES, LONGEST_PPDU, MAC_BYTES, Phy};
 use crate::port::Port;
 use crate::scenario::wifi::{Aggregation, Category};
 

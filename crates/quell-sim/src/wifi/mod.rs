@@ -5,7 +5,6 @@ mod cell;
 mod channel;
 mod edca;
 mod link;
-pub mod phy;
 mod rate;
 
 pub(crate) use build::build;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quell_qdisc::time::{Duration, Instant};
 use quell_qdisc::{Rng, num};
 
-use super::phy::Phy;
+use crate::phy::Phy;
 use crate::scenario::wifi::Rate;
 
 /// Interval between updates of Minstrel's statistics (Linux's minstrel_ht: 20 times a second).

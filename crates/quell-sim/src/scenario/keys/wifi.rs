@@ -7,10 +7,10 @@ use quell_qdisc::num;
 use quell_qdisc::time::{Duration, US};
 
 use super::LONGEST;
+use crate::phy::LARGEST_AMPDU;
 use crate::scenario::key::{Section, Value, any, key};
 use crate::scenario::tree::Node as Tree;
 use crate::scenario::wifi::{Countdown, Noise, Serve, Wifi};
-use crate::wifi::phy::LARGEST_AMPDU;
 
 /// Maximum number of nodes in a cell.
 pub(in crate::scenario) const MAX_NODES: u32 = 100;
