@@ -32,6 +32,7 @@ pub use quell_link::server::Rate;
 pub use quell_link::trace::Trace;
 use quell_link::{Error, file};
 
+pub use crate::cc::Cc;
 pub use built_in::{BuiltIn, scenarios};
 pub use catalogue::{KeyInfo, TableInfo, catalogue};
 pub use model::{Direction, Flow, Link, MODEM_BUFFER, Scenario};
@@ -39,7 +40,7 @@ pub use overrides::Overrides;
 pub use schema::json_schema;
 pub use source::Source;
 pub use traffic::{
-    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Ping, Poisson, Size, Tcp, Video,
+    Adaptation, Call, Cbr, Codec, FlowKind, Game, OnOff, Page, Ping, Poisson, Size, Tcp, Video,
     VideoCall, Web,
 };
 pub use tree::{Node, Table};

@@ -6,6 +6,7 @@
 pub mod bbr;
 pub mod bbr3;
 pub mod bic;
+mod choice;
 pub mod cubic;
 pub mod dctcp;
 pub mod hystart;
@@ -24,10 +25,10 @@ pub mod westwood;
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, MS, US};
 
-use crate::scenario::{Cc, Tcp};
 pub use bbr::Bbr;
 pub use bbr3::Bbr3;
 pub use bic::Bic;
+pub use choice::Cc;
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use illinois::Illinois;
@@ -380,11 +381,11 @@ impl CongestionControl {
         }
     }
 
-    /// The algorithm of a sender with these options: one that needs ECN falls back to NewReno
+    /// The algorithm of a sender with or without ECN: one that needs ECN falls back to NewReno
     /// without it, as in Linux.
-    pub fn of(tcp: &Tcp) -> Self {
-        match &tcp.cc {
-            Cc::Dctcp | Cc::Prague { .. } if !tcp.ecn => Self::NewReno(NewReno),
+    pub fn of(cc: &Cc, ecn: bool) -> Self {
+        match cc {
+            Cc::Dctcp | Cc::Prague { .. } if !ecn => Self::NewReno(NewReno),
             cc => Self::new(cc),
         }
     }
@@ -618,30 +619,13 @@ mod tests {
 
     #[test]
     fn controls_that_need_ecn_fall_back_to_newreno_without_it() {
-        let tcp = |cc, ecn| Tcp {
-            cc,
-            ecn,
-            bytes: None,
-            ect1: false,
-            mss: 1448,
-            iw: 10,
-            min_rto: Duration::from_millis(200),
-            rto_ns3: false,
-            delack: 2,
-            delack_timeout: Duration::from_millis(40),
-            sack: true,
-            limited_transmit: true,
-            pacing: false,
-            buffer: 6_000_000,
-            rate: u64::MAX,
-        };
         let prague = Cc::Prague {
             rate_scaling: false,
         };
         for cc in [Cc::Dctcp, prague] {
-            let with = CongestionControl::of(&tcp(cc.clone(), true));
+            let with = CongestionControl::of(&cc, true);
             assert_ne!(with.ecn_mode(), EcnMode::Classic);
-            let without = CongestionControl::of(&tcp(cc, false));
+            let without = CongestionControl::of(&cc, false);
             assert!(matches!(without, CongestionControl::NewReno(_)));
         }
     }

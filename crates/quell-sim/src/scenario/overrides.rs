@@ -7,8 +7,8 @@ use quell_qdisc::time::{Duration, SEC, US};
 
 use super::built_in;
 use super::keys::{self, KINDS, LONGEST, TableKeys};
-use super::traffic::Cc;
 use super::tree::{self, Node, Table};
+use crate::cc::Cc;
 
 /// Options that override a scenario's keys or, with a rate or a trace, replace the file. Values are
 /// text as typed, and are parsed like the file's.

@@ -408,7 +408,7 @@ impl World {
             stamps.connect(id, self.far_hosts[usize::from(report)]);
         }
         let (hash, ack_hash) = (self.hash(0), self.hash(1));
-        let cc = CongestionControl::of(tcp);
+        let cc = CongestionControl::of(&tcp.cc, tcp.ecn);
         let mode = cc.ecn_mode();
         let ect = match (tcp.ecn, tcp.ect1 || mode == EcnMode::Accurate) {
             (false, _) => Ecn::NotEct,

@@ -6,9 +6,10 @@ use quell_link::units::{self, format_rate, format_size};
 use quell_qdisc::time::{Duration, MS, SEC, US};
 
 use super::LONGEST;
+use crate::cc::Cc;
 use crate::scenario::key::{Section, Visitor, key};
 use crate::scenario::traffic::{
-    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Ping, Poisson, Size, Tcp, Video,
+    Adaptation, Call, Cbr, Codec, FlowKind, Game, OnOff, Page, Ping, Poisson, Size, Tcp, Video,
     VideoCall, Web,
 };
 
