@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from circles import ALLOWED, Crate
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -35,6 +37,34 @@ def test_a_planted_circle_is_named_with_file_and_line(tmp_path: Path, module: st
     after = circles(tmp_path)
     assert (before.returncode, after.returncode) == (0, 1), before.stdout
     assert f"{planted}:{text[:end].count(chr(10)) + 2}: units uses " in after.stdout
+
+
+def test_a_circle_of_two_folders_is_found_though_none_of_their_files_is_in_one(tmp_path: Path) -> None:
+    for file, text in [
+        ("lib.rs", "mod left;\nmod right;\n"),
+        ("left/mod.rs", "mod one;\nmod two;\n"),
+        ("left/one.rs", "use crate::right::three::Three;\n"),
+        ("left/two.rs", "pub struct Two;\n"),
+        ("right/mod.rs", "pub mod three;\nmod four;\n"),
+        ("right/three.rs", "pub struct Three;\n"),
+        ("right/four.rs", ""),
+    ]:
+        path = tmp_path / "crates/planted/src" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    before = circles(tmp_path)
+    (tmp_path / "crates/planted/src/right/four.rs").write_text("\nuse crate::left::two::Two;\n")
+    after = circles(tmp_path)
+    assert (before.returncode, after.returncode) == (0, 1), before.stdout
+    assert "left/one.rs:1: left::one uses right::three\n" in after.stdout
+    assert "right/four.rs:2: right::four uses left::two\n" in after.stdout
+
+
+@pytest.mark.parametrize(("crate", "module"), ALLOWED)
+def test_a_module_whose_uses_are_not_counted_would_be_in_a_circle(crate: str, module: tuple[str, ...]) -> None:
+    name = "::".join(module)
+    found = Crate(ROOT / "crates" / crate / "src").circles()
+    assert any(f" {name} uses " in use for circle in found for use in circle)
 
 
 def test_paths_in_tests_comments_and_strings_are_not_uses(tmp_path: Path) -> None:
