@@ -543,7 +543,43 @@ pub(crate) mod tests {
             .unwrap()
             .check(100_000_000)
             .unwrap_err();
-        assert_eq!(e.to_string(), "red: burst must be above min / avpkt");
+        assert_eq!(e.to_string(), "red: burst must be at least min / avpkt");
+    }
+
+    #[test]
+    fn thresholds_for_which_no_burst_fits_are_refused_by_the_option_to_change() {
+        for (words, fault) in [
+            ("red limit 10kb", "red: min must be at least avpkt"),
+            (
+                "sfq redflowlimit 10kb max 2kb",
+                "sfq: min must be at least avpkt",
+            ),
+            (
+                "choke min 1 max 90",
+                "choke: burst must be lower, or min higher",
+            ),
+            (
+                "red min 50kb max 150kb burst 9",
+                "red: burst must be at least min / avpkt",
+            ),
+            (
+                "red min 50kb max 150kb burst 1000000000",
+                "red: burst must be lower, or min higher",
+            ),
+            (
+                "choke min 50 max 90 burst 1000000000",
+                "choke: burst must be lower, or min higher",
+            ),
+        ] {
+            assert_eq!(Queue::parse(words).unwrap_err().to_string(), fault);
+        }
+        for words in [
+            "red min 1000 max 3000",
+            "red min 1000 max 3000 burst 1",
+            "choke min 1 max 3 burst 1",
+        ] {
+            assert!(Queue::parse(words).is_ok(), "{words}");
+        }
     }
 
     #[test]

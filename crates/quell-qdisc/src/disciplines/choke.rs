@@ -78,7 +78,8 @@ impl Params {
         }
         match self.weight() {
             Some(_) => Ok(()),
-            None => Err("burst must be at least min"),
+            None if self.burst < self.min => Err("burst must be at least min"),
+            None => Err("burst must be lower, or min higher"),
         }
     }
 

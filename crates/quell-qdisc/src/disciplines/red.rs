@@ -9,7 +9,7 @@
 //! that Linux lacks.
 
 use crate::num;
-use crate::parts::red::{Action, Idling, Law, Vars, weight};
+use crate::parts::red::{Action, Idling, Law, Vars, check_weight, weight};
 use crate::parts::ring::Ring;
 use crate::time::{Duration, Instant, NEVER};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
@@ -97,9 +97,7 @@ impl Params {
         if !(self.probability > 0.0 && self.probability <= 1.0) {
             return Err("probability must be above 0 and at most 1");
         }
-        if weight(self.min, self.burst, self.avpkt).is_none() {
-            return Err("burst must be above min / avpkt");
-        }
+        check_weight(self.min, self.burst, self.avpkt)?;
         if self.nodrop && !self.ecn {
             return Err("nodrop needs ecn");
         }

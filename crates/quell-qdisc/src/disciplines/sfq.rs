@@ -13,7 +13,7 @@
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::parts::hash::rehash;
-use crate::parts::red::{Action, Law, Vars, weight};
+use crate::parts::red::{Action, Law, Vars, check_weight, weight};
 use crate::time::{Duration, Instant, NEVER};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
@@ -111,10 +111,7 @@ impl Params {
         if !(red.probability > 0.0 && red.probability <= 1.0) {
             return Err("probability must be above 0 and at most 1");
         }
-        match weight(red.min, red.burst, red.avpkt) {
-            Some(_) => Ok(()),
-            None => Err("burst must be above min / avpkt"),
-        }
+        check_weight(red.min, red.burst, red.avpkt)
     }
 
     /// Effective limits: packets, flows, and packets of one flow. A given `limit` is bounded by the

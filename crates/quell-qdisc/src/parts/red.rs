@@ -13,7 +13,7 @@ use crate::time::{Instant, US};
 const TICKS_PER_US: f64 = 15.625;
 
 /// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson,
-/// section 6), as n. `None` if the burst is too short. `min` is in bytes.
+/// section 6), as n. `None` if there is none: see [`check_weight`]. `min` is in bytes.
 pub fn weight(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
     let a = f64::from(burst) + 1.0 - min as f64 / f64::from(avpkt);
     if a < 1.0 {
@@ -23,6 +23,21 @@ pub fn weight(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
         let w = libm::exp2(-f64::from(n));
         a <= (1.0 - libm::pow(1.0 - w, f64::from(burst))) / w
     })
+}
+
+/// Checks that there is such a weight: the burst has at least `min` bytes, `min` is at least one
+/// packet, and the burst is not so long that only a weight below 2^-31 would do.
+///
+/// # Errors
+/// The parameter to change.
+pub fn check_weight(min: u64, burst: u32, avpkt: u32) -> Result<(), &'static str> {
+    let avpkt_bytes = u64::from(avpkt);
+    match weight(min, burst, avpkt) {
+        Some(_) => Ok(()),
+        None if u64::from(burst) * avpkt_bytes < min => Err("burst must be at least min / avpkt"),
+        None if min < avpkt_bytes => Err("min must be at least avpkt"),
+        None => Err("burst must be lower, or min higher"),
+    }
 }
 
 /// The law's decision on a packet.
