@@ -87,9 +87,20 @@ def test_a_capture_of_several_interfaces_is_refused(tmp_path: Path, order: str) 
     file = tmp_path / "one.pcapng"
     file.write_bytes(section + block(1, ethernet) + packet + packet)
     assert Seen.load(file).rtt_ms is None
-    file.write_bytes(section + block(1, ethernet) + block(1, nanoseconds) + packet + packet)
-    with pytest.raises(InputError, match=r"one\.pcapng: packets of several interfaces; capture one"):
-        Seen.load(file)
+    # Programs may describe an interface when it has its first packet. A file may have several sections.
+    others = block(1, nanoseconds)
+    for blocks in (others + packet + packet, packet + others + packet, packet + section + others + packet):
+        file.write_bytes(section + block(1, ethernet) + blocks)
+        with pytest.raises(InputError, match=r"one\.pcapng: packets of several interfaces; capture one"):
+            Seen.load(file)
+
+
+def test_a_capture_with_each_packet_twice_is_refused(tmp_path: Path) -> None:
+    # As of all interfaces of a router that forwards without address translation.
+    once = busy_line()
+    twice = [*once, *((at + 2e-5, data) for at, data in once)]
+    with pytest.raises(InputError, match=r"line\.pcap: packets are in it more than once; capture one interface"):
+        Seen.load(write(tmp_path / "line.pcap", twice))
 
 
 def test_an_idle_line_has_no_bottleneck(tmp_path: Path) -> None:

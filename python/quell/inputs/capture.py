@@ -32,6 +32,11 @@ _LONGEST_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
 _MOST_EMPTY = 1000
 """Largest number of successive records without a byte of a packet."""
+_MOST_REPEATED = 0.4
+"""Largest share of segments that were seen before. On a line few are sent again; in a capture of several interfaces of
+a router that forwards without address translation half are."""
+_LEAST_SEGMENTS = 100
+"""With fewer segments a single loss is a large share."""
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _TCP, _UDP = 6, 17
@@ -78,6 +83,10 @@ class _Way:
     highest: int = -1
     rtt: float = inf
     """Least time from a segment to its acknowledgment at the place of the capture, s."""
+    segments: int = 0
+    """Segments of TCP with data."""
+    repeated: int = 0
+    """Of these, those that end at or before the highest sequence number."""
 
 
 @dataclass(slots=True)
@@ -202,6 +211,7 @@ class _Reading:
         if not self.flows:
             raise InputError(f"{self.path}: no packets of TCP or UDP in it")
         inside = self._inside()
+        self._check_once(inside)
         kinds = self._kinds(inside)
         # Acknowledgments and calls are as steady as traffic on a full line, but only a transfer fills a line.
         down, up = (
@@ -231,6 +241,15 @@ class _Reading:
         if carried[1] > carried[0]:
             return frozenset(private)
         return frozenset([max(self.to, key=lambda address: sum(self.to[address].values()))])
+
+    def _check_once(self, inside: frozenset[bytes]) -> None:
+        """Raise InputError if packets that cross the line were captured more than once: their rate would be doubled."""
+        crossing = [flow for flow in self.flows.values() if sum(end[0] in inside for end in flow.ways) == 1]
+        ways = [way for flow in crossing for way in flow.ways.values()]
+        segments = sum(way.segments for way in ways)
+        if sum(way.repeated for way in ways) > _MOST_REPEATED * max(segments, _LEAST_SEGMENTS):
+            raise InputError(f"{self.path}: packets are in it more than once; capture one interface: "
+                             "tcpdump -i eth0 -w FILE")  # fmt: skip
 
     def _kinds(self, inside: frozenset[bytes]) -> Counter[str]:
         """Count the traffic by kind: transfers by their bytes, calls and games by their packets."""
@@ -263,6 +282,8 @@ def _time(p: _Packet, at: float, way: _Way, back: _Way) -> None:
         elif way.ends < 0:
             way.ends, way.sent = end, at
         way.highest = end if new else way.highest
+        way.segments += p.payload > 0
+        way.repeated += p.payload > 0 and not new
     if p.flags & 16 and back.ends >= 0 and (p.ack - back.ends) & 0xFFFF_FFFF < 1 << 31:
         back.rtt = min(back.rtt, max(at - back.sent, 0.0))
         back.ends = -1
@@ -318,7 +339,7 @@ class _Bounded:
 
 
 def _interfaces(file: BinaryIO) -> int:
-    """Count the interfaces that a pcapng file describes before its first packet; 0 for pcap.
+    """Count the interfaces that a pcapng file describes, in all of its sections; 0 for pcap.
 
     dpkt reads every packet with the link type and the clock of the first one.
     """
@@ -332,9 +353,8 @@ def _interfaces(file: BinaryIO) -> int:
         elif file.tell() == 12:
             return 0
         kind, length = struct.unpack(f"{order}II", head[:8])
-        packets = (pcapng.PCAPNG_BT_EPB, pcapng.PCAPNG_BT_SPB, pcapng.PCAPNG_BT_PB)
-        if kind in packets or not 12 <= length <= _LONGEST_BLOCK:
-            break
+        if not 12 <= length <= _LONGEST_BLOCK:
+            break  # zeros, or a damaged block
         found += kind == pcapng.PCAPNG_BT_IDB
         file.seek(length - 12, os.SEEK_CUR)
     return found
