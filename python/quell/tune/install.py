@@ -14,7 +14,7 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,9 @@ from quell.tune.netlink import Node
 
 if TYPE_CHECKING:
     from quell._core import StateFile
+
+_PLACES = ("root", "ingress")
+"""Where an interface may have queues."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,15 @@ class Side:
         nodes = [node.known[:4] if node.kind == "cake" else node.known for node in self.tree]
         return self.index, self.redirect, nodes
 
-    def put_back(self, dev: str) -> None:
-        """Restore the interface, whose present name is `dev`."""
+    @property
+    def places(self) -> set[str]:
+        """Where it has queues: `root`, `ingress`."""
+        return {node.place for node in self.tree}
+
+    def put_back(self, dev: str, changed: Collection[str] = _PLACES) -> None:
+        """Restore the interface, whose present name is `dev`, at the places that were changed."""
         run(*(Command.of("tc qdisc del dev {dev} {place}", dev=dev, place=place, may_fail=True)
-              for place in ("root", "ingress")))  # fmt: skip
+              for place in _PLACES if place in changed or place in self.places))  # fmt: skip
         netlink.put_back(dev, self.tree)
         # Packets cannot be redirected to an interface that no longer exists.
         if to := interface_name(self.redirect):
@@ -181,9 +189,10 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
             raise InputError(f"--apply {dev}: another program has changed its queues meanwhile; try again when that "
                              "has ended")  # fmt: skip
         with signals_wait():
+            made: dict[str, set[str]] = {name: set() for name, _ in _named(dev, state)}
             try:
                 file.write(state.text)
-                run(*commands)
+                _install(dev, commands, state, made)
                 if interface_name(state.own.index) != dev:
                     raise InputError(f"--apply {dev}: the interface was renamed, or made again, meanwhile; look at "
                                      f"`tc qdisc show dev {dev}`, then try again")  # fmt: skip
@@ -194,9 +203,41 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
                     # If the interface was made again meanwhile, the kernel would drop what arrives there.
                     while other := _redirects(inner, now):
                         run(Command.of("tc qdisc del dev {other} ingress", other=other))
-                    _back(now, inner, state)
+                    _back(now, inner, state, made[dev], made[inner])
                     file.remove()
                 raise
+
+
+def _install(dev: str, commands: Sequence[Command], state: State, made: Mapping[str, set[str]]) -> None:
+    """Run commands; add to `made`, by interface, the places where they make queues.
+
+    Nothing is deleted where no queue was: if another program has set one meanwhile, the kernel refuses quell's.
+    """
+    before = {name: side.places for name, side in _named(dev, state)}
+    for command in commands:
+        verb, name, place = _subject(command)
+        if verb == "del" and place not in before[name]:
+            continue
+        if verb == "add":
+            made[name].add(place)  # first, since an interruption may come when the queue is made
+        try:
+            run(command)
+        except InputError:
+            if verb == "add" and any(node.place == place for node in netlink.tree(name)):
+                made[name].discard(place)
+                raise InputError(f"--apply {dev}: another program has set a queue meanwhile; try again when that has "
+                                 "ended") from None  # fmt: skip
+            raise
+
+
+def _subject(command: Command) -> tuple[str, str, str]:
+    """Return what a command does with queues (`add`, `del`), the interface and the place; else empty texts."""
+    match command.words:
+        case ("tc", "qdisc", verb, "dev", name, *rest):
+            for place in _PLACES:
+                if place in rest:
+                    return verb, name, place
+    return "", "", ""
 
 
 def undo(dev: str, *, replace: bool) -> str:
@@ -331,16 +372,18 @@ def _returns(dev: str, side: Side) -> bool:
     return [node.known for node in netlink.tree(dev)] == [node.known for node in side.tree]
 
 
-def _back(dev: str, ifb: str, state: State) -> None:
-    """Restore both interfaces; repeating this has no effect."""
+def _back(
+    dev: str, ifb: str, state: State, changed: Collection[str] = _PLACES, changed_inner: Collection[str] = _PLACES
+) -> None:
+    """Restore both interfaces at the places that were changed; repeating this has no effect."""
     if has_interface(dev):
-        state.own.put_back(dev)
+        state.own.put_back(dev, changed)
     if not state.inner.index:
         if has_interface(ifb) and not _is_ifb(ifb):
             return  # another program's interface, which has the name now
         run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
     elif has_interface(ifb):
-        state.inner.put_back(ifb)
+        state.inner.put_back(ifb, changed_inner)
 
 
 def _is_ifb(name: str) -> bool:

@@ -90,6 +90,11 @@ class Node:
         return (self.of, self.kind, self.handle, self.parent, text)
 
     @property
+    def place(self) -> str:
+        """Where it or the queue above it is: `ingress` or `root`."""
+        return "ingress" if self.parent == _INGRESS else "root"
+
+    @property
     def is_whole(self) -> bool:
         """Whether the kernel reports it completely: netem may have a distribution of jitter that is not reported."""
         # The last field of tc_netem_qopt, six of 4 bytes.
@@ -121,7 +126,7 @@ def tree(dev: str) -> list[Node]:
     """List an interface's queues and classes except the kernel's own, each after its parent; ingress is last."""
     index = _index(dev)
     qdiscs = [node for node in _dump(index, _QDISC) if node.handle]
-    arrivals = [node for node in qdiscs if node.parent == _INGRESS]
+    arrivals = [node for node in qdiscs if node.place == "ingress"]
     kinds = {node.handle >> 16: node.kind for node in qdiscs}
     wanted = [node for node in _dump(index, _CLASS) if kinds.get(node.handle >> 16) in _WITH_CLASSES]
     rest: list[Node] = [node for node in (*qdiscs, *wanted) if node not in arrivals]
@@ -141,7 +146,7 @@ def tree(dev: str) -> list[Node]:
 def has_filters(dev: str) -> bool:
     """Return whether a queue or class of the egress tree has filters."""
     index = _index(dev)
-    parents = [0, *(node.handle for node in tree(dev) if node.parent != _INGRESS)]
+    parents = [0, *(node.handle for node in tree(dev) if node.place == "root")]
     return any(True for parent in parents for _ in _dump(index, _FILTER, parent))
 
 
@@ -152,7 +157,7 @@ def redirected(dev: str) -> int:
     """
     index, found = _index(dev), set()
     tables: list[int] = []
-    arrivals = [node for node in _dump(index, _QDISC) if node.parent == _INGRESS]
+    arrivals = [node for node in _dump(index, _QDISC) if node.place == "ingress"]
     if not arrivals:
         return 0
     if any(_BLOCK in dict(_attributes(bytes.fromhex(node.options))) for node in arrivals):

@@ -223,6 +223,40 @@ def test_a_queue_that_another_program_sets_meanwhile_is_not_lost(tmp_path: Path)
     assert left == "none"
 
 
+LATER = """
+tc=$(command -v tc)
+cat >tc <<end
+#!/bin/sh
+case "\\$*" in "qdisc "*" dev v0 "*PLACE*)
+    if ls /run/quell/*.json >/dev/null 2>&1 && [ ! -e done ]; then
+        touch done
+        $tc qdisc add dev v0 QUEUE
+    fi
+esac
+exec $tc "\\$@"
+end
+chmod +x tc
+PATH=$PWD:$PATH apply v0
+tc qdisc show dev v0 | grep -v noqueue
+ip link show ifb4v0 >/dev/null 2>&1 && echo ifb || echo none
+ls /run/quell/*.json 2>/dev/null || echo none
+"""
+"""Another program sets a queue immediately before quell does."""
+
+
+@pytest.mark.parametrize(
+    ("place", "queue", "shown"),
+    [("root", "root handle 5: pfifo limit 55", "limit 55p"), ("ingress", "ingress", "qdisc ingress ffff:")],
+)
+def test_a_queue_that_another_program_sets_between_two_lines_is_not_lost(
+    tmp_path: Path, place: str, queue: str, shown: str
+) -> None:
+    refused, kept, ifb, left = lines(tmp_path, LATER.replace("PLACE", place).replace("QUEUE", queue))
+    assert refused == "--apply v0: another program has set a queue meanwhile; try again when that has ended"
+    assert shown in kept
+    assert (ifb, left) == ("none", "none")
+
+
 REPLACED = """
 cat >tc <<end
 #!/bin/sh
