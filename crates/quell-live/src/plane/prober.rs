@@ -59,6 +59,10 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(all)
 }
 
+fn no(error: std::io::Error) -> Error {
+    Error::new(format!("no socket for ICMP: {}", host::reason(&error))).key("--reflector")
+}
+
 /// The reflectors, and a socket to each: one that sends more than is read fills no other's buffer.
 #[derive(Debug)]
 pub struct Reflectors {
@@ -77,15 +81,29 @@ impl Reflectors {
     /// HTB with handle `htb` they bypass all classes. Sends one request to each reflector.
     ///
     /// # Errors
-    /// If the kernel refuses a socket, or a filter of this machine denies packets to a reflector.
+    /// If an address is one of this machine, whose answers would not cross the line, the kernel
+    /// refuses a socket, or a filter of this machine denies packets to a reflector.
     pub fn open(
         addresses: &[IpAddr],
         device: Option<&str>,
         htb: Option<u32>,
     ) -> Result<Self, Error> {
-        let no = |e: std::io::Error| {
-            Error::new(format!("no socket for ICMP: {}", host::reason(&e))).key("--reflector")
-        };
+        let own = sys::addresses().map_err(no)?;
+        if let Some(address) = addresses.iter().find(|address| own.contains(address)) {
+            let error = Error::new(format!("{address} is an address of this machine"));
+            return Err(error
+                .key("--reflector")
+                .remedy("name a host behind the line"));
+        }
+        Self::open_any(addresses, device, htb)
+    }
+
+    /// The same, also with an address of this machine.
+    fn open_any(
+        addresses: &[IpAddr],
+        device: Option<&str>,
+        htb: Option<u32>,
+    ) -> Result<Self, Error> {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
         let prober = Prober::new(addresses, sys::random as fn() -> _, day_ms);
@@ -343,7 +361,7 @@ mod tests {
 
     #[test]
     fn answers_that_waited_while_the_process_was_stopped_are_discarded() {
-        let opened = Reflectors::open(&[Ipv4Addr::LOCALHOST.into()], None, None);
+        let opened = Reflectors::open_any(&[Ipv4Addr::LOCALHOST.into()], None, None);
         let Ok(mut reflectors) = opened else {
             eprintln!("skipped: no right to a raw socket");
             return;
@@ -361,6 +379,21 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(heard.iter().all(|time| *time < stopped), "{heard:?}");
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_refused() {
+        let own = sys::addresses().expect("a list");
+        assert!(own.contains(&Ipv4Addr::LOCALHOST.into()));
+        for address in own {
+            let error = Reflectors::open(&[address], None, None).expect_err("its own");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "--reflector: {address} is an address of this machine; name a host behind the line"
+                )
+            );
+        }
     }
 
     #[test]

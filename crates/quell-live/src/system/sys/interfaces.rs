@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{check, owned};
@@ -34,26 +35,60 @@ pub fn ioctl_number(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: u32) -> 
 
 /// Names and IPv4 addresses (with their masks) of this namespace's interfaces.
 pub fn interfaces() -> io::Result<Vec<(String, u32, u32)>> {
+    let mut found = Vec::new();
+    // SAFETY: the entry's pointers are valid or null while it is listed.
+    each_address(|entry| unsafe {
+        if let (Some(IpAddr::V4(address)), Some(IpAddr::V4(mask))) =
+            (address(entry.ifa_addr), address(entry.ifa_netmask))
+        {
+            let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
+            found.push((name.into_owned(), address.to_bits(), mask.to_bits()));
+        }
+    })?;
+    Ok(found)
+}
+
+/// IPv4 and IPv6 addresses of this namespace's interfaces.
+pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    let mut found = Vec::new();
+    // SAFETY: as in `interfaces`.
+    each_address(|entry| found.extend(unsafe { address(entry.ifa_addr) }))?;
+    Ok(found)
+}
+
+fn each_address(mut each: impl FnMut(&libc::ifaddrs)) -> io::Result<()> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: on success `list` is a linked list that stays valid until freeifaddrs; addresses are
-    // read according to their family.
+    // SAFETY: on success `list` is a linked list that stays valid until freeifaddrs.
     unsafe {
         check(libc::getifaddrs(&mut list))?;
-        let mut found = Vec::new();
         let mut at = list;
-        let v4 = |a: *mut libc::sockaddr| {
-            (!a.is_null() && c_int::from((*a).sa_family) == libc::AF_INET)
-                .then(|| u32::from_be((*a.cast::<libc::sockaddr_in>()).sin_addr.s_addr))
-        };
-        while !at.is_null() {
-            let name = CStr::from_ptr((*at).ifa_name).to_string_lossy();
-            if let (Some(address), Some(mask)) = (v4((*at).ifa_addr), v4((*at).ifa_netmask)) {
-                found.push((name.into_owned(), address, mask));
-            }
-            at = (*at).ifa_next;
+        while let Some(entry) = at.as_ref() {
+            each(entry);
+            at = entry.ifa_next;
         }
         libc::freeifaddrs(list);
-        Ok(found)
+    }
+    Ok(())
+}
+
+/// An IP address; `None` if it is of another family.
+///
+/// # Safety
+/// `at` must be null or valid for the length of its family's addresses.
+unsafe fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: as above.
+    unsafe {
+        match c_int::from(at.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let bits = (*at.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                Some(Ipv4Addr::from_bits(u32::from_be(bits)).into())
+            }
+            libc::AF_INET6 => {
+                let octets = (*at.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr;
+                Some(Ipv6Addr::from(octets).into())
+            }
+            _ => None,
+        }
     }
 }
 

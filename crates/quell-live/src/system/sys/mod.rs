@@ -23,7 +23,7 @@ pub use files::{
     open, open_at, read, read_file, rename_at, terminal_size, unlink, unlink_at, with_umask, write,
     write_file,
 };
-pub use interfaces::{copy_name, interfaces, ioctl, ioctl_number, pointer, socket};
+pub use interfaces::{addresses, copy_name, interfaces, ioctl, ioctl_number, pointer, socket};
 pub use netlink::{leave_out, netfilter, netlink, netlink_port, notifications, routes, rtnetlink};
 pub use poll::{any_readable, any_ready, readable, together, which_readable};
 pub use process::{
