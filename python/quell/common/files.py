@@ -138,6 +138,17 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
 
 
+def check_own(path: Path) -> None:
+    """Check that a file to continue from is not another user's in a folder that all users can write to.
+
+    Raises InputError.
+    """
+    try:
+        refuse_foreign(path, path.lstat())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be used: {error.strerror}") from None
+
+
 @contextmanager
 def _folder(path: Path) -> Iterator[Path]:
     """Hold a folder open; yield a path that leads to it even if its owner replaces it by a link.

@@ -13,7 +13,7 @@ from typing import Any
 from quell import _core
 from quell._core import InputError, LearnQueueTable, Scenario
 from quell.common.console import bar
-from quell.common.files import write_bytes
+from quell.common.files import check_own, write_bytes
 from quell.common.text import counted
 from quell.results.stats import Record
 from quell.train import Stopped
@@ -158,6 +158,7 @@ def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTabl
         if not file.exists():
             remedy = f"remove {other}, and leave" if other.exists() else "leave"
             raise InputError(f"--resume: there is no {file}; {remedy} --resume out to start")
+        check_own(file)
     table = LearnQueueTable(str(last), _core.read_file(last, "model"))
     card = json.loads(table.card)
     found = re.fullmatch(r"([0-9]{1,9}) runs? of (.*)", card["trained_on"], re.DOTALL)

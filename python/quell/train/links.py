@@ -76,6 +76,7 @@ class Cache:
         runs: dict[str, Run] = {}
         if not self._file.exists():
             return runs
+        files.check_own(self._file)
         try:
             found = json.loads(_core.read_file(self._file, "records"))
             if found["quell runs"] == self._version:

@@ -24,6 +24,7 @@ from namespace import VETH, Space, space_with
 from quell._core import InputError
 from quell.common import files
 from quell.evaluation.state import Kept
+from quell.train.links import Cache, Run
 from writers import WRITERS
 
 pytestmark = [
@@ -249,6 +250,22 @@ def test_the_status_socket_takes_no_socket_of_another_process_and_waits_for_none
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert "another program listens there" in done.stderr
         assert (shared / "s").stat().st_ino == inode
+
+
+def test_nothing_is_continued_from_a_strangers_file(shared: Path) -> None:
+    at, cache = shared / "t.safetensors", shared / "cache.json"
+    words = (QUELL, "train", "learnqueue", "--duration", "1s", "--out", at)
+    first = subprocess.run([*words, "--episodes", "1"], capture_output=True, text=True, timeout=60)
+    assert first.returncode == 0, first.stderr
+    Cache(cache).add({"a": Run(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0)})
+    assert Cache(cache).get("a") is not None
+    for file in (shared / "t.curve.csv", cache):
+        os.chown(file, STRANGER, STRANGER)
+    again = subprocess.run([*words, "--episodes", "2", "--resume"], capture_output=True, text=True, timeout=60)
+    assert again.returncode == 2 and again.stderr.count("\n") == 1
+    assert "t.curve.csv belongs to another user, in a folder where all may write" in again.stderr
+    with pytest.raises(InputError, match=r"cache\.json belongs to another user"):
+        Cache(cache)
 
 
 def test_a_link_in_the_place_of_a_finished_piece_is_replaced(shared: Path, space: Space) -> None:
