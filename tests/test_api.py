@@ -172,6 +172,15 @@ def test_a_rate_in_bytes_per_second_is_warned_of() -> None:
         assert 'rate = "400mbit"' in quell.scenario(rate="50mbps").toml()
 
 
+def test_a_file_with_the_name_of_a_built_in_scenario_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quell.inputs.notes import Note
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").write_text('[link]\nrate = "3mbit"\n')
+    with pytest.warns(Note, match="^home: the file of this name, not the built-in scenario"):
+        assert 'rate = "3mbit"' in quell.scenario("home").toml()
+
+
 def test_dir_lists_what_is_loaded_on_first_use() -> None:
     import subprocess
     import sys

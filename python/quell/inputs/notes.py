@@ -25,7 +25,14 @@ class LeftOutWarning(Note):
 
 
 def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:
-    """Warn of such rates in a scenario's overrides and in the file, or without a file in the text."""
+    """Warn of such rates in a scenario's overrides and in the file, or without a file in the text.
+
+    Also warn of a file that has the name of a built-in scenario: in a folder of others it may be theirs.
+    """
+    built_in = {name for name, _, _ in _core.scenarios()}
+    if file is not None and file in built_in and os.path.isfile(file):  # noqa: PTH113
+        why = "the file of this name, not the built-in scenario (quell scenarios prints that)"
+        warnings.warn(f"{file}: {why}", Note, stacklevel=4)
     _warn([*_in_toml(text if file is None else _read(file), file), *_in_overrides(overrides)])
 
 
