@@ -43,6 +43,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "--pcap mine.toml: the command reads",
         ),
         (["compare", "mine.toml", "--json", "new", "--html", "./new"], "--json new: --html writes it, too"),
+        (["train", "hush", "--cache", "new", "--out", "./new"], "--cache new: --out writes it, too"),
         (["show", "mine.toml", "--json", "link"], "--json link: the command reads it, too"),
         (
             ["sweep", "--over", "link.trace=other,mine.toml", "--json", "mine.toml"],

@@ -12,7 +12,7 @@ from typing import Any
 from quell._core import InputError
 from quell.inputs import toml
 
-_WRITES = ("--json", "--html", "--parquet", "--csv", "--flent", "--pcap", "--out")
+_WRITES = ("--json", "--html", "--parquet", "--csv", "--flent", "--pcap", "--cache", "--out")
 _WITHIN = re.compile(r"[\s=,]+")
 _LARGEST_SCENARIO = 1 << 20
 

@@ -198,7 +198,8 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
                                      f"`tc qdisc show dev {dev}`, then try again")  # fmt: skip
                 file.write(dataclasses.replace(state, made=_kinds(dev, targets.ifb(dev))).text)
             except BaseException:
-                if file.read() is not None:
+                # The file may have been deleted meanwhile.
+                if any(made.values()) or file.read() is not None:
                     now, inner = interface_name(state.own.index), targets.ifb(dev)
                     # If the interface was made again meanwhile, the kernel would drop what arrives there.
                     while other := _redirects(inner, now):

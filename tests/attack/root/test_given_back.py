@@ -257,6 +257,26 @@ def test_a_queue_that_another_program_sets_between_two_lines_is_not_lost(
     assert (ifb, left) == ("none", "none")
 
 
+DELETED = """
+cat >tc <<end
+#!/bin/sh
+ls /run/quell/*.json >/dev/null 2>&1 && rm -r /run/quell
+exec $(command -v tc) "\\$@"
+end
+chmod +x tc
+PATH=$PWD:$PATH apply v0
+tc qdisc show dev v0 | grep -v noqueue || echo none
+ip link show ifb4v0 >/dev/null 2>&1 && echo ifb || echo none
+"""
+"""The state file is deleted after quell has written it."""
+
+
+def test_an_installation_whose_state_file_is_deleted_is_taken_back(tmp_path: Path) -> None:
+    refused, queues, ifb = lines(tmp_path, DELETED)
+    assert refused.startswith("/run/quell/tune-")
+    assert (queues, ifb) == ("none", "none")
+
+
 REPLACED = """
 cat >tc <<end
 #!/bin/sh
