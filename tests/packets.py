@@ -20,6 +20,14 @@ def frame(source: str, target: str, l4: bytes, protocol: int, payload: int) -> b
     return b"\0" * 12 + b"\x08\0" + header + address(source) + address(target) + l4
 
 
+def over_ipv6(data: bytes) -> bytes:
+    """Return the frame with IPv6; each host has a network of its own."""
+    header, l4 = data[14:34], data[34:]
+    length = int.from_bytes(header[2:4]) - len(header)
+    ends = (b"\x20\x01\x0d\xb8" + end + bytes(7) + b"\1" for end in (header[12:16], header[16:20]))
+    return data[:12] + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, length, header[9], 64) + b"".join(ends) + l4
+
+
 def tcp(source: str, target: str, ports: tuple[int, int], seq: int, ack: int, payload: int) -> bytes:
     l4 = struct.pack("!HHIIBBHHH", *ports, seq & 0xFFFF_FFFF, ack & 0xFFFF_FFFF, 5 << 4, 0x10, 1000, 0, 0)
     return frame(source, target, l4, 6, payload)

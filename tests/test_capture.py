@@ -10,7 +10,7 @@ import dpkt
 import pytest
 
 from conftest import Quell
-from packets import DOWN, HOME, UP, address, tcp, transfer, udp_exchange
+from packets import DOWN, HOME, UP, address, over_ipv6, tcp, transfer, udp_exchange
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs.capture import Seen
@@ -122,6 +122,34 @@ def test_a_packet_to_a_private_address_does_not_move_the_near_side(tmp_path: Pat
     assert usual.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
     answer = tcp("203.0.113.5", stranger, (2, 1), 0, 6, 0)
     assert Seen.load(write(tmp_path / "line.pcap", [*public, (3.0, answer)])) == usual
+
+
+def test_both_versions_of_ip_count(tmp_path: Path) -> None:
+    old = transfer(1.0, 6.0, DOWN / 4, "198.51.100.1", 5000, 0.02, up=False)
+    old += transfer(2.0, 6.0, UP / 4, "198.51.100.9", 6000, 0.021, up=True)
+    new = transfer(1.0, 6.0, DOWN * 3 / 4, "198.51.100.1", 5000, 0.02, up=False)
+    new += transfer(2.0, 6.0, UP * 3 / 4, "198.51.100.9", 6000, 0.021, up=True)
+    seen = Seen.load(write(tmp_path / "line.pcap", [*old, *((at, over_ipv6(data)) for at, data in new)]))
+    assert seen.flows == {"download": 2, "upload": 2}
+    # The header of IPv6 is 20 bytes longer.
+    assert seen.down_mbps == pytest.approx(DOWN * (1 / 4 + 3 / 4 * 1534 / 1514) / 1e6, rel=0.03)
+    acknowledgments = DOWN * (54 / 4 + 74 * 3 / 4) / 1514
+    assert seen.up_mbps == pytest.approx((UP * (1 / 4 + 3 / 4 * 1534 / 1514) + acknowledgments) / 1e6, rel=0.02)
+    assert seen.rtt_ms == pytest.approx(21.2, abs=0.05)
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_of_two_networks_of_ipv6_that_of_the_client_is_the_near_side(tmp_path: Path, up: bool) -> None:
+    one = transfer(1.0, 6.0, UP, "198.51.100.9", 6000, 0.021, up=up)
+    seen = Seen.load(write(tmp_path / "line.pcap", [(at, over_ipv6(data)) for at, data in one]))
+    assert seen.flows == {"upload" if up else "download": 1}
+    assert (seen.up_mbps if up else seen.down_mbps) == pytest.approx(UP / 1e6, rel=0.03)
+
+
+def test_traffic_within_the_home_is_left_out(tmp_path: Path) -> None:
+    usual = Seen.load(write(tmp_path / "line.pcap", busy_line()))
+    local = transfer(1.0, 6.0, 5 * DOWN, "192.168.1.20", 5010, 0.0001, up=False)
+    assert Seen.load(write(tmp_path / "line.pcap", [*busy_line(), *local])) == usual
 
 
 def test_a_capture_that_is_still_being_written_is_read(tmp_path: Path) -> None:

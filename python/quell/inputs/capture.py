@@ -6,8 +6,9 @@ import ipaddress
 import os
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,6 +40,8 @@ _LEAST_SEGMENTS = 100
 """With fewer segments a single loss is a large share."""
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
+_SITE = 7
+"""Bytes of the prefix of a site's networks in IPv6: 56 bits, the usual delegation to a home (RFC 6177)."""
 _TCP, _UDP = 6, 17
 _ETHERNET, _RAW, _LINUX_SLL, _LINUX_SLL2, _NULL = 1, 101, 113, 276, 0
 _IP_AT = {_ETHERNET: 14, _RAW: 0, 12: 0, 14: 0, _LINUX_SLL: 16, _LINUX_SLL2: 20, _NULL: 4}
@@ -180,9 +183,8 @@ class _Reading:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.flows: dict[tuple[Side, Side, int], _Flow] = {}
-        self.to: dict[bytes, defaultdict[int, int]] = {}
-        """By address, bytes sent to it in each bin."""
-        self.by: dict[bytes, defaultdict[int, int]] = {}
+        self.sent: dict[tuple[bytes, bytes], defaultdict[int, int]] = {}
+        """By source and target, bytes in each bin."""
         self.start: float | None = None
 
     def add(self, p: _Packet) -> None:
@@ -203,22 +205,20 @@ class _Reading:
         way.payload += p.payload
         if p.protocol == _TCP:
             _time(p, at, way, back)
-        index = int(at / _BIN_S)
-        for bins, address in ((self.to, p.target[0]), (self.by, p.source[0])):
-            bins.setdefault(address, defaultdict(int))[index] += p.length + _HEADER
+        bins = self.sent.setdefault((p.source[0], p.target[0]), defaultdict(int))
+        bins[int(at / _BIN_S)] += p.length + _HEADER
 
     def seen(self) -> Seen:
         if not self.flows:
             raise InputError(f"{self.path}: no packets of TCP or UDP in it")
         inside = self._inside()
-        self._check_once(inside)
-        kinds = self._kinds(inside)
+        crossing = [flow for flow in self.flows.values() if sum(end[0] in inside for end in flow.ways) == 1]
+        self._check_once(crossing)
+        kinds = _kinds(crossing, inside)
         # Acknowledgments and calls are as steady as traffic on a full line, but only a transfer fills a line.
-        down, up = (
-            _rate(_sum(bins, inside)) if kinds[way] else None
-            for way, bins in (("download", self.to), ("upload", self.by))
-        )
-        ways = [(end[0] in inside, way) for flow in self.flows.values() for end, way in flow.ways.items()]
+        down = self._rate(inside, arriving=True) if kinds["download"] else None
+        up = self._rate(inside, arriving=False) if kinds["upload"] else None
+        ways = [(end[0] in inside, way) for flow in crossing for end, way in flow.ways.items()]
         # Round trips from the place of the capture to the servers, and to the hosts of the line.
         outside, near = (min((way.rtt for inner, way in ways if inner == side), default=inf) for side in (True, False))
         # A capture on the host itself shows no round trip to the host; it is close to zero.
@@ -228,48 +228,84 @@ class _Reading:
         )
 
     def _inside(self) -> frozenset[bytes]:
-        """Find the addresses on the near side of the line: private ones, or else the one that received most bytes.
+        """Find the addresses on the near side of the line, for each version of IP.
 
+        They are the private ones, or else the one that received most bytes, or the network of IPv6 that exchanged most.
         A few packets of private addresses, such as those of the provider's DHCP server, do not make these the near
         side: more bytes have to cross between private and other addresses than between others.
         """
-        private = {address for address in self.to if any(ipaddress.ip_address(address) in net for net in _PRIVATE)}
-        carried: Counter[int] = Counter()
-        for flow in self.flows.values():
-            ends = sum(address in private for address, _ in flow.ways)
-            carried[ends] += sum(way.bytes for way in flow.ways.values())
-        if carried[1] > carried[0]:
-            return frozenset(private)
-        return frozenset([max(self.to, key=lambda address: sum(self.to[address].values()))])
+        private = {
+            address for address in set(chain.from_iterable(self.sent))
+            if any(ipaddress.ip_address(address) in net for net in _PRIVATE)
+        }  # fmt: skip
+        inside, crossed = set(private), False
+        for length in (4, 16):
+            flows = [flow for flow in self.flows.values() if len(next(iter(flow.ways))[0]) == length]
+            carried: Counter[int] = Counter()
+            for flow in flows:
+                ends = sum(address in private for address, _ in flow.ways)
+                carried[ends] += sum(way.bytes for way in flow.ways.values())
+            crossed |= carried[0] + carried[1] > 0
+            if carried[0] >= max(carried[1], 1):
+                inside = {address for address in inside if len(address) != length}
+                inside |= self._network(flows) if length == 16 else {self._receiver(length)}
+        return frozenset(inside) if crossed else frozenset([self._receiver(4, 16)])
 
-    def _check_once(self, inside: frozenset[bytes]) -> None:
+    def _receiver(self, *lengths: int) -> bytes:
+        """Return the address of one of these lengths that received most bytes."""
+        received: Counter[bytes] = Counter()
+        for (_, target), bins in self.sent.items():
+            if len(target) in lengths:
+                received[target] += sum(bins.values())
+        return max(received, key=received.__getitem__)
+
+    def _network(self, flows: list[_Flow]) -> set[bytes]:
+        """Return the addresses of the network of IPv6 that exchanged most bytes; of two, the one of the clients."""
+        exchanged: Counter[bytes] = Counter()
+        clients: Counter[bytes] = Counter()
+        for flow in flows:
+            carried = sum(way.bytes for way in flow.ways.values())
+            for network in {address[:_SITE] for address, _ in flow.ways}:
+                exchanged[network] += carried
+            client = max(flow.ways, key=lambda end: end[1])
+            clients[client[0][:_SITE]] += carried
+        site = max(exchanged, key=lambda network: (exchanged[network], clients[network]))
+        return {address for address in chain.from_iterable(self.sent) if len(address) == 16 and address[:_SITE] == site}
+
+    def _check_once(self, crossing: list[_Flow]) -> None:
         """Raise InputError if packets that cross the line were captured more than once: their rate would be doubled."""
-        crossing = [flow for flow in self.flows.values() if sum(end[0] in inside for end in flow.ways) == 1]
         ways = [way for flow in crossing for way in flow.ways.values()]
         segments = sum(way.segments for way in ways)
         if sum(way.repeated for way in ways) > _MOST_REPEATED * max(segments, _LEAST_SEGMENTS):
             raise InputError(f"{self.path}: packets are in it more than once; capture one interface: "
                              "tcpdump -i eth0 -w FILE")  # fmt: skip
 
-    def _kinds(self, inside: frozenset[bytes]) -> Counter[str]:
-        """Count the traffic by kind: transfers by their bytes, calls and games by their packets."""
-        found: Counter[str] = Counter()
-        short = 0
-        for flow in self.flows.values():
-            near = next((end for end in flow.ways if end[0] in inside), None)
-            if near is None or len(flow.ways) < 2:
-                continue
-            up = flow.ways[near]
-            down = next(way for end, way in flow.ways.items() if end != near)
-            if max(up.bytes, down.bytes) >= _BULK and (flow.protocol == _TCP or _one_way(up, down)):
-                found["download" if down.bytes >= up.bytes else "upload"] += 1
-            elif flow.protocol == _TCP:
-                short += down.payload > 0
-            elif (kind := _talk(flow, up, down)) is not None:
-                found[kind] += 1
-        if short >= 5:
-            found["page"] = 1
-        return Counter({kind: min(count, _MOST_COUNT) for kind, count in found.items()})
+    def _rate(self, inside: frozenset[bytes], *, arriving: bool) -> float | None:
+        """Return the rate of a direction, if the line was full; None if not."""
+        ends = (False, True) if arriving else (True, False)
+        return _full(_sum(
+            bins for (source, target), bins in self.sent.items() if (source in inside, target in inside) == ends
+        ))  # fmt: skip
+
+
+def _kinds(crossing: list[_Flow], inside: frozenset[bytes]) -> Counter[str]:
+    """Count the traffic by kind: transfers by their bytes, calls and games by their packets."""
+    found: Counter[str] = Counter()
+    short = 0
+    for flow in crossing:
+        if len(flow.ways) < 2:
+            continue
+        near, far = sorted(flow.ways, key=lambda end: end[0] not in inside)
+        up, down = flow.ways[near], flow.ways[far]
+        if max(up.bytes, down.bytes) >= _BULK and (flow.protocol == _TCP or _one_way(up, down)):
+            found["download" if down.bytes >= up.bytes else "upload"] += 1
+        elif flow.protocol == _TCP:
+            short += down.payload > 0
+        elif (kind := _talk(flow, up, down)) is not None:
+            found[kind] += 1
+    if short >= 5:
+        found["page"] = 1
+    return Counter({kind: min(count, _MOST_COUNT) for kind, count in found.items()})
 
 
 def _time(p: _Packet, at: float, way: _Way, back: _Way) -> None:
@@ -305,17 +341,16 @@ def _talk(flow: _Flow, up: _Way, down: _Way) -> str | None:
     return "call" if alike else "game"
 
 
-def _sum(bins: dict[bytes, defaultdict[int, int]], inside: frozenset[bytes]) -> list[float]:
+def _sum(each: Iterable[Mapping[int, int]]) -> list[float]:
     """Return the rate of each bin, Mbit/s, without the first and last, which are incomplete."""
     total: Counter[int] = Counter()
-    for address, mine in bins.items():
-        if address in inside:
-            total.update(mine)
+    for bins in each:
+        total.update(bins)
     whole = range(1, max(total, default=0))
     return [total[k] * 8e-6 / _BIN_S for k in whole]
 
 
-def _rate(rates: list[float]) -> float | None:
+def _full(rates: list[float]) -> float | None:
     """Return the rate of a full line: the highest rate at which many bins agree; None if they do not."""
     top = sorted(rates)[-max(_LEAST_BINS, len(rates) // 20) :]
     if len(top) < _LEAST_BINS or top[0] < 0.1:
