@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from quell._core import InputError, Scenario
 from quell.inputs import shortcuts
+from quell.inputs.pcap import TCP, Packet, Side, packets
 from quell.results.stats import quantile
 
 SUFFIXES = (".pcap", ".pcapng", ".cap")
@@ -29,10 +28,6 @@ _LEAST_BINS = 8
 _BULK = 500_000
 """Least bytes of a transfer; smaller flows are parts of a page."""
 _LONGEST_S = 86_400
-_LONGEST_BLOCK = 16 << 20
-"""Largest packet or block of pcapng, bytes."""
-_MOST_EMPTY = 1000
-"""Largest number of successive records without a byte of a packet."""
 _MOST_REPEATED = 0.4
 """Largest share of segments that were seen before. On a line few are sent again; in a capture of several interfaces of
 a router that forwards without address translation half are."""
@@ -42,35 +37,15 @@ _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _SITE = 7
 """Bytes of the prefix of a site's networks in IPv6: 56 bits, the usual delegation to a home (RFC 6177)."""
-_TCP, _UDP = 6, 17
-_ETHERNET, _RAW, _LINUX_SLL, _LINUX_SLL2, _NULL = 1, 101, 113, 276, 0
-_IP_AT = {_ETHERNET: 14, _RAW: 0, 12: 0, 14: 0, _LINUX_SLL: 16, _LINUX_SLL2: 20, _NULL: 4}
-"""Offset of the IP header by link type, bytes."""
 
 _PRIVATE = [ipaddress.ip_network(net) for net in (
     "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7", "fe80::/10",
 )]  # fmt: skip
 
-Side = tuple[bytes, int]
-
 
 def is_capture(path: str | Path) -> bool:
     """Return whether a file is a capture, by its name."""
     return str(path).endswith(SUFFIXES)
-
-
-@dataclass(slots=True)
-class _Packet:
-    at: float
-    source: Side
-    target: Side
-    protocol: int
-    length: int
-    """Length of the IP packet, bytes."""
-    seq: int = 0
-    ack: int = 0
-    flags: int = 0
-    payload: int = 0
 
 
 @dataclass(slots=True)
@@ -121,7 +96,7 @@ class Seen:
         path = Path(path)
         reading = _Reading(path)
         try:
-            for packet in _packets(path):
+            for packet in packets(path):
                 reading.add(packet)
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
@@ -187,7 +162,7 @@ class _Reading:
         """By source and target, bytes in each bin."""
         self.start: float | None = None
 
-    def add(self, p: _Packet) -> None:
+    def add(self, p: Packet) -> None:
         self.start = p.at if self.start is None else self.start
         at = p.at - self.start
         if not 0 <= at < _LONGEST_S:
@@ -203,7 +178,7 @@ class _Reading:
         way.packets += 1
         way.bytes += p.length
         way.payload += p.payload
-        if p.protocol == _TCP:
+        if p.protocol == TCP:
             _time(p, at, way, back)
         bins = self.sent.setdefault((p.source[0], p.target[0]), defaultdict(int))
         bins[int(at / _BIN_S)] += p.length + _HEADER
@@ -297,9 +272,9 @@ def _kinds(crossing: list[_Flow], inside: frozenset[bytes]) -> Counter[str]:
             continue
         near, far = sorted(flow.ways, key=lambda end: end[0] not in inside)
         up, down = flow.ways[near], flow.ways[far]
-        if max(up.bytes, down.bytes) >= _BULK and (flow.protocol == _TCP or _one_way(up, down)):
+        if max(up.bytes, down.bytes) >= _BULK and (flow.protocol == TCP or _one_way(up, down)):
             found["download" if down.bytes >= up.bytes else "upload"] += 1
-        elif flow.protocol == _TCP:
+        elif flow.protocol == TCP:
             short += down.payload > 0
         elif (kind := _talk(flow, up, down)) is not None:
             found[kind] += 1
@@ -308,7 +283,7 @@ def _kinds(crossing: list[_Flow], inside: frozenset[bytes]) -> Counter[str]:
     return Counter({kind: min(count, _MOST_COUNT) for kind, count in found.items()})
 
 
-def _time(p: _Packet, at: float, way: _Way, back: _Way) -> None:
+def _time(p: Packet, at: float, way: _Way, back: _Way) -> None:
     """Measure the time from a segment to its acknowledgment: one segment at a time, no retransmissions."""
     end = (p.seq + p.payload + bool(p.flags & 2)) & 0xFFFF_FFFF
     if p.payload or p.flags & 2:
@@ -358,101 +333,3 @@ def _full(rates: list[float]) -> float | None:
     rate = quantile(top, 0.5)
     near = [value for value in rates if abs(value - rate) <= _NEAR * rate]
     return rate if len(near) >= _LEAST_BINS else None
-
-
-class _Bounded:
-    """A file that bounds reads by the largest block, because dpkt accepts lengths of 4 GiB and negative ones."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.seek, self.fileno = file.seek, file.fileno
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= _LONGEST_BLOCK:
-            raise ValueError(f"a block of {size} bytes")
-        return self._file.read(size)
-
-
-def _interfaces(file: BinaryIO) -> int:
-    """Count the interfaces that a pcapng file describes, in all of its sections; 0 for pcap.
-
-    dpkt reads every packet with the link type and the clock of the first one.
-    """
-    # dpkt loads slowly and only captures need it.
-    from dpkt import pcapng
-
-    order, found = "<", 0
-    while len(head := file.read(12)) == 12:
-        if head[:4] == struct.pack(">I", pcapng.PCAPNG_BT_SHB):
-            order = "<" if head[8:] == struct.pack("<I", pcapng.BYTE_ORDER_MAGIC) else ">"
-        elif file.tell() == 12:
-            return 0
-        kind, length = struct.unpack(f"{order}II", head[:8])
-        if not 12 <= length <= _LONGEST_BLOCK:
-            break  # zeros, or a damaged block
-        found += kind == pcapng.PCAPNG_BT_IDB
-        file.seek(length - 12, os.SEEK_CUR)
-    return found
-
-
-def _packets(path: Path) -> Iterator[_Packet]:
-    """Read the packets of TCP and UDP one by one."""
-    # dpkt loads slowly and only captures need it.
-    import dpkt
-
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise InputError(f"{path}: is not a regular file")
-    with path.open("rb") as file:
-        if _interfaces(file) > 1:
-            raise InputError(f"{path}: packets of several interfaces; capture one: tcpdump -i eth0 -w FILE")
-        file.seek(0)
-        try:
-            reader = dpkt.pcap.UniversalReader(_Bounded(file))
-        except (ValueError, dpkt.Error, struct.error):
-            raise InputError(f"{path}: neither a pcap nor a pcapng file") from None
-        link = reader.datalink()
-        if link not in _IP_AT:
-            raise InputError(f"{path}: link type {link}; quell reads captures of Ethernet, IP and Linux's `any`")
-        try:
-            empty = 0
-            for at, frame in reader:
-                empty = 0 if frame else empty + 1
-                if empty > _MOST_EMPTY:
-                    return  # zeros: space that was reserved for the file and never written
-                if (packet := _parse(float(at), frame, link)) is not None:
-                    yield packet
-        except (ValueError, dpkt.Error, struct.error):
-            return  # the end is missing, as in a capture in progress
-
-
-def _parse(at: float, frame: bytes, link: int) -> _Packet | None:
-    ip = _IP_AT[link]
-    if link == _ETHERNET:
-        while frame[ip - 2 : ip] in (b"\x81\x00", b"\x88\xa8"):
-            ip += 4
-    if len(frame) < ip + 20:
-        return None
-    version = frame[ip] >> 4
-    if version == 4:
-        header = 4 * (frame[ip] & 15)
-        protocol, length = frame[ip + 9], int.from_bytes(frame[ip + 2 : ip + 4])
-        source, target = frame[ip + 12 : ip + 16], frame[ip + 16 : ip + 20]
-        if header < 20 or int.from_bytes(frame[ip + 6 : ip + 8]) & 0x1FFF:
-            return None
-    elif version == 6 and len(frame) >= ip + 40:
-        header, protocol, length = 40, frame[ip + 6], 40 + int.from_bytes(frame[ip + 4 : ip + 6])
-        source, target = frame[ip + 8 : ip + 24], frame[ip + 24 : ip + 40]
-    else:
-        return None
-    at_l4 = ip + header
-    if protocol not in (_TCP, _UDP) or len(frame) < at_l4 + 8:
-        return None
-    ports = int.from_bytes(frame[at_l4 : at_l4 + 2]), int.from_bytes(frame[at_l4 + 2 : at_l4 + 4])
-    packet = _Packet(at, (source, ports[0]), (target, ports[1]), protocol, max(length, header))
-    if protocol == _TCP:
-        if len(frame) < at_l4 + 14:
-            return None
-        packet.seq, packet.ack = struct.unpack_from("!II", frame, at_l4 + 4)
-        packet.flags = frame[at_l4 + 13]
-        packet.payload = max(0, length - header - 4 * (frame[at_l4 + 12] >> 4))
-    return packet
