@@ -146,6 +146,21 @@ def test_of_two_networks_of_ipv6_that_of_the_client_is_the_near_side(tmp_path: P
     assert (seen.up_mbps if up else seen.down_mbps) == pytest.approx(UP / 1e6, rel=0.03)
 
 
+def test_packets_of_other_protocols_and_fragments_count_for_the_rate(tmp_path: Path) -> None:
+    packets = transfer(1.0, 6.0, DOWN, "198.51.100.1", 5000, 0.02, up=False)
+    found = []
+    for k, (at, data) in enumerate(packets):
+        with_ports = bytearray(data)
+        if k % 8 == 2:
+            with_ports[14 + 9] = 50  # ESP
+        elif k % 8 == 6:
+            with_ports[14 + 7] = 185  # an offset
+        found.append((at, bytes(with_ports)))
+    seen = Seen.load(write(tmp_path / "line.pcap", found))
+    assert seen.flows == {"download": 1}
+    assert seen.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
+
+
 def test_traffic_within_the_home_is_left_out(tmp_path: Path) -> None:
     usual = Seen.load(write(tmp_path / "line.pcap", busy_line()))
     local = transfer(1.0, 6.0, 5 * DOWN, "192.168.1.20", 5010, 0.0001, up=False)

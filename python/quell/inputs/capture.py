@@ -13,7 +13,7 @@ from typing import Any
 
 from quell._core import InputError, Scenario
 from quell.inputs import shortcuts
-from quell.inputs.pcap import TCP, Packet, Side, packets
+from quell.inputs.pcap import TCP, UDP, Packet, Side, packets
 from quell.results.stats import quantile
 
 SUFFIXES = (".pcap", ".pcapng", ".cap")
@@ -184,7 +184,7 @@ class _Reading:
         bins[int(at / _BIN_S)] += p.length + _HEADER
 
     def seen(self) -> Seen:
-        if not self.flows:
+        if not any(flow.protocol in (TCP, UDP) for flow in self.flows.values()):
             raise InputError(f"{self.path}: no packets of TCP or UDP in it")
         inside = self._inside()
         crossing = [flow for flow in self.flows.values() if sum(end[0] in inside for end in flow.ways) == 1]
@@ -268,7 +268,7 @@ def _kinds(crossing: list[_Flow], inside: frozenset[bytes]) -> Counter[str]:
     found: Counter[str] = Counter()
     short = 0
     for flow in crossing:
-        if len(flow.ways) < 2:
+        if len(flow.ways) < 2 or flow.protocol not in (TCP, UDP):
             continue
         near, far = sorted(flow.ways, key=lambda end: end[0] not in inside)
         up, down = flow.ways[near], flow.ways[far]

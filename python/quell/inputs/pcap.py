@@ -1,4 +1,4 @@
-"""Packets of TCP and UDP in captures (pcap, pcapng)."""
+"""IP packets in captures (pcap, pcapng)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from quell._core import InputError
 
-TCP, UDP = 6, 17
+TCP, UDP, _FRAGMENT = 6, 17, 44
+"""Protocols; the last one is that of IPv6 for fragments."""
 _LONGEST_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
 _MOST_EMPTY = 1000
@@ -21,12 +22,12 @@ _IP_AT = {_ETHERNET: 14, _RAW: 0, 12: 0, 14: 0, _LINUX_SLL: 16, _LINUX_SLL2: 20,
 """Offset of the IP header by link type, bytes."""
 
 Side = tuple[bytes, int]
-"""One end of a connection: address and port."""
+"""One end of a connection: address and port, which is 0 if the packet does not have it."""
 
 
 @dataclass(slots=True)
 class Packet:
-    """A packet of TCP or UDP."""
+    """An IP packet."""
 
     at: float
     source: Side
@@ -76,7 +77,7 @@ def _interfaces(file: BinaryIO) -> int:
 
 
 def packets(path: Path) -> Iterator[Packet]:
-    """Read the packets of TCP and UDP one by one."""
+    """Read the packets of IP one by one."""
     # dpkt loads slowly and only captures need it.
     import dpkt
 
@@ -110,6 +111,8 @@ def _parse(at: float, frame: bytes, link: int) -> Packet | None:
     if link == _ETHERNET:
         while frame[ip - 2 : ip] in (b"\x81\x00", b"\x88\xa8"):
             ip += 4
+        if frame[ip - 2 : ip] not in (b"\x08\x00", b"\x86\xdd"):
+            return None
     if len(frame) < ip + 20:
         return None
     version = frame[ip] >> 4
@@ -117,21 +120,25 @@ def _parse(at: float, frame: bytes, link: int) -> Packet | None:
         header = 4 * (frame[ip] & 15)
         protocol, length = frame[ip + 9], int.from_bytes(frame[ip + 2 : ip + 4])
         source, target = frame[ip + 12 : ip + 16], frame[ip + 16 : ip + 20]
-        if header < 20 or int.from_bytes(frame[ip + 6 : ip + 8]) & 0x1FFF:
+        if header < 20:
             return None
+        if int.from_bytes(frame[ip + 6 : ip + 8]) & 0x1FFF:
+            protocol = _FRAGMENT
     elif version == 6 and len(frame) >= ip + 40:
         header, protocol, length = 40, frame[ip + 6], 40 + int.from_bytes(frame[ip + 4 : ip + 6])
         source, target = frame[ip + 8 : ip + 24], frame[ip + 24 : ip + 40]
     else:
         return None
+    packet = Packet(at, (source, 0), (target, 0), protocol, max(length, header))
     at_l4 = ip + header
-    if protocol not in (TCP, UDP) or len(frame) < at_l4 + 8:
+    least = {TCP: 14, UDP: 8}.get(protocol)
+    if least is None:
+        return packet
+    if len(frame) < at_l4 + least:
         return None
-    ports = int.from_bytes(frame[at_l4 : at_l4 + 2]), int.from_bytes(frame[at_l4 + 2 : at_l4 + 4])
-    packet = Packet(at, (source, ports[0]), (target, ports[1]), protocol, max(length, header))
+    packet.source = source, int.from_bytes(frame[at_l4 : at_l4 + 2])
+    packet.target = target, int.from_bytes(frame[at_l4 + 2 : at_l4 + 4])
     if protocol == TCP:
-        if len(frame) < at_l4 + 14:
-            return None
         packet.seq, packet.ack = struct.unpack_from("!II", frame, at_l4 + 4)
         packet.flags = frame[at_l4 + 13]
         packet.payload = max(0, length - header - 4 * (frame[at_l4 + 12] >> 4))
