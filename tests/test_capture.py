@@ -95,10 +95,11 @@ def test_a_capture_of_several_interfaces_is_refused(tmp_path: Path, order: str) 
             Seen.load(file)
 
 
-def test_a_capture_with_each_packet_twice_is_refused(tmp_path: Path) -> None:
-    # As of all interfaces of a router that forwards without address translation.
+@pytest.mark.parametrize("near", [HOME, "172.17.0.2"])
+def test_a_capture_with_each_packet_twice_is_refused(tmp_path: Path, near: str) -> None:
+    # As of all interfaces of a router, without address translation, or with that between private addresses.
     once = busy_line()
-    twice = [*once, *((at + 2e-5, data) for at, data in once)]
+    twice = [*once, *((at + 2e-5, data.replace(address(HOME), address(near))) for at, data in once)]
     with pytest.raises(InputError, match=r"line\.pcap: packets are in it more than once; capture one interface"):
         Seen.load(write(tmp_path / "line.pcap", twice))
 
@@ -164,6 +165,8 @@ def test_packets_of_other_protocols_and_fragments_count_for_the_rate(tmp_path: P
 def test_traffic_within_the_home_is_left_out(tmp_path: Path) -> None:
     usual = Seen.load(write(tmp_path / "line.pcap", busy_line()))
     local = transfer(1.0, 6.0, 5 * DOWN, "192.168.1.20", 5010, 0.0001, up=False)
+    loopback = transfer(1.0, 6.0, 5 * DOWN, "127.0.0.1", 5010, 0.0001, up=False)
+    local += [(at, data.replace(address(HOME), address("127.0.0.1"))) for at, data in loopback]
     assert Seen.load(write(tmp_path / "line.pcap", [*busy_line(), *local])) == usual
 
 

@@ -39,7 +39,8 @@ _SITE = 7
 """Bytes of the prefix of a site's networks in IPv6: 56 bits, the usual delegation to a home (RFC 6177)."""
 
 _PRIVATE = [ipaddress.ip_network(net) for net in (
-    "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7", "fe80::/10",
+    "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8", "fc00::/7",
+    "fe80::/10", "::1/128",
 )]  # fmt: skip
 
 
@@ -58,6 +59,8 @@ class _Way:
     ends: int = -1
     """Sequence number whose acknowledgment is awaited; -1: none."""
     sent: float = 0.0
+    first: int = -1
+    """Sequence number of the first segment with data."""
     highest: int = -1
     rtt: float = inf
     """Least time from a segment to its acknowledgment at the place of the capture, s."""
@@ -188,7 +191,7 @@ class _Reading:
             raise InputError(f"{self.path}: no packets of TCP or UDP in it")
         inside = self._inside()
         crossing = [flow for flow in self.flows.values() if sum(end[0] in inside for end in flow.ways) == 1]
-        self._check_once(crossing)
+        self._check_once(crossing, inside)
         kinds = _kinds(crossing, inside)
         # Acknowledgments and calls are as steady as traffic on a full line, but only a transfer fills a line.
         down = self._rate(inside, arriving=True) if kinds["download"] else None
@@ -247,11 +250,17 @@ class _Reading:
         site = max(exchanged, key=lambda network: (exchanged[network], clients[network]))
         return {address for address in chain.from_iterable(self.sent) if len(address) == 16 and address[:_SITE] == site}
 
-    def _check_once(self, crossing: list[_Flow]) -> None:
+    def _check_once(self, crossing: list[_Flow], inside: frozenset[bytes]) -> None:
         """Raise InputError if packets that cross the line were captured more than once: their rate would be doubled."""
         ways = [way for flow in crossing for way in flow.ways.values()]
         segments = sum(way.segments for way in ways)
-        if sum(way.repeated for way in ways) > _MOST_REPEATED * max(segments, _LEAST_SEGMENTS):
+        repeated = sum(way.repeated for way in ways) > _MOST_REPEATED * max(segments, _LEAST_SEGMENTS)
+        # With address translation from private to private addresses each copy of a connection has its own.
+        copies = Counter(
+            (end, way.first) for flow in crossing for end in flow.ways for way in flow.ways.values()
+            if end[0] not in inside and flow.protocol == TCP and way.bytes >= _BULK
+        )  # fmt: skip
+        if repeated or max(copies.values(), default=0) > 1:
             raise InputError(f"{self.path}: packets are in it more than once; capture one interface: "
                              "tcpdump -i eth0 -w FILE")  # fmt: skip
 
@@ -293,6 +302,8 @@ def _time(p: Packet, at: float, way: _Way, back: _Way) -> None:
         elif way.ends < 0:
             way.ends, way.sent = end, at
         way.highest = end if new else way.highest
+        if p.payload and way.first < 0:
+            way.first = p.seq
         way.segments += p.payload > 0
         way.repeated += p.payload > 0 and not new
     if p.flags & 16 and back.ends >= 0 and (p.ack - back.ends) & 0xFFFF_FFFF < 1 << 31:
