@@ -290,7 +290,7 @@ def test_responsiveness_is_measured_of_one_seed_in_five(quell: Quell) -> None:
     done = quell("compare", *short, "--seeds", "2", columns=80)
     assert "RPM" in done.stdout
     assert "grade" in done.stdout
-    assert "4 runs, 2 of them again with probes, in" in done.stderr
+    assert "4 runs, 2 again with probes, in" in done.stderr
     assert "RPM" not in quell("compare", *short, "--seeds", "2", "--no-rpm").stdout
     assert json.loads(quell("run", *short[:3], "--json", "-").stdout)["rpm"] == by_queue["fq_codel"][0]
 

@@ -64,7 +64,7 @@ def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
     said = capsys.readouterr()
     rows = json.loads(said.out)
     assert {(row["line"], row["loop"]) for row in rows} == {("starlink", loop.name) for loop in autorate.LOOPS}
-    assert f"interrupted: {len(autorate.LOOPS)} runs are shown" in said.err
+    assert f"interrupted: shown: {len(autorate.LOOPS)} runs, of" in said.err
     monkeypatch.chdir(tmp_path)
     Path("rows.json").write_text("of all lines")
     assert call([*words, "rows.json"]) == 130

@@ -238,7 +238,7 @@ def test_queues_and_controllers_in_python_are_evaluated_too() -> None:
 @pytest.mark.parametrize(
     ("aqm", "message"),
     [
-        (("codel",), "has 1 parts"),
+        (("codel",), "has 1 part;"),
         (("fifo", object()), "is not a controller"),
         ((Short, Steady), "is written in Python and has no knobs"),
         (["codel", 7], "7"),

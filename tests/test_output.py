@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -217,3 +218,13 @@ def test_learnqueue_resumes_as_if_it_had_not_stopped(quell: Quell, tmp_path: Pat
         refused = train(*arguments)
         assert refused.returncode == 2
         assert refused.stderr.startswith(f"quell: {message}"), refused.stderr
+
+
+def test_a_single_thing_is_not_a_plural(quell: Quell) -> None:
+    done = quell("compare", "home", "--aqm", "pfifo", "--duration", "1s", "--warmup", "0s", "--seeds", "1")
+    assert done.returncode == 0
+    assert re.search(r"^1 run, 1 again with probes, in ", done.stderr, re.MULTILINE), done.stderr
+    # A total may be a plural: "0 of 1 runs had finished".
+    plural = re.compile(r"(?<![Oo]f )\{len\([^{}]*\)\} [a-z]+s\b(?!')")
+    sources = [(path, path.read_text("utf-8")) for path in (ROOT / "python/quell").rglob("*.py")]
+    assert [f"{path}: {found[0]}" for path, text in sources for found in plural.finditer(text)] == []

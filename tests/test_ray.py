@@ -245,7 +245,7 @@ def test_more_a3c_workers_than_cores_are_refused(on: executor.Executor, tmp_path
     pytest.importorskip("torch", reason="torch is not installed")
     from quell.train import a3c
 
-    with pytest.raises(InputError, match=r"^--ray: 3 workers need a core each, the cluster has 2$"):
+    with pytest.raises(InputError, match=r"^--ray: each worker needs a core: 3 are wanted, the cluster has 2$"):
         a3c.train(a3c.Arguments(workers=3, episodes=1, environment="lookup"), tmp_path / "m.safetensors", on=on)
     assert not list(tmp_path.iterdir())
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from quell._core import InputError, Scenario
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED, OK
+from quell.common.text import counted
 from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.results.stats import mean
@@ -431,7 +432,9 @@ def compare(
             out.print(_table(results, ["all"], ""))
             _legend()
     if interrupted:
-        err.print(f"quell: interrupted: {len(results)} runs are shown, of the lines that every loop has finished")
+        err.print(
+            f"quell: interrupted: shown: {counted(len(results), 'run')}, of the lines that every loop has finished"
+        )
         return INTERRUPTED
-    err.print(f"{len(results)} runs", style="dim")
+    err.print(counted(len(results), "run"), style="dim")
     return OK

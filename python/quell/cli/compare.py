@@ -15,7 +15,7 @@ from quell.cli import complete
 from quell.cli.options import Jobs, Ray, Rpm, Seeds
 from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common.console import bar, err, out
-from quell.common.text import one_line, si
+from quell.common.text import counted, one_line, si
 from quell.experiments import responsiveness
 from quell.experiments.experiment import Outcome
 from quell.experiments.queue import Parsed
@@ -108,8 +108,8 @@ def compare(
     run = partial(simulate, threads=jobs, ray=ray)
     outcome = responsiveness.compare(scenario, queues, run, rpm=rpm, more=seeds is None, **output.bins(targets))
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
-    again = f", {outcome.again} of them again with probes," if outcome.again else ""
-    told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
+    again = f", {outcome.again} again with probes," if outcome.again else ""
+    told = f"{counted(len(outcome.by_job), 'run')}{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
     if spec is not None and not outcome.interrupted:
         outcome = _real(scenario, outcome, list(dict.fromkeys(job.queue for job in outcome.jobs)), spec)
     if not targets.quiet:

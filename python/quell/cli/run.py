@@ -15,6 +15,7 @@ from quell.cli.options import OUTPUT, File, Rpm
 from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common import files
 from quell.common.console import out
+from quell.common.text import counted
 from quell.experiments import responsiveness
 from quell.experiments.experiment import Outcome
 from quell.results import stats
@@ -52,7 +53,7 @@ def run(
     targets = output.targets()
     files.check_target("--pcap", pcap)
     if aqm is not None and len(aqm) > 1:
-        raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
+        raise InputError(f"--aqm: {counted(len(aqm), 'queue')}; quell run takes one, quell compare several")
     scenario = changes.load(file, "1")
     # As in a comparison, the queue is set only at the bottleneck and the other direction keeps its queue, so that its
     # runs can be repeated.

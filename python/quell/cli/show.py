@@ -22,7 +22,7 @@ from quell.cli.options import Csv, Flent, Html, Parquet, ShownJson
 from quell.common import origin
 from quell.common.console import err, out
 from quell.common.files import write_text
-from quell.common.text import one_line
+from quell.common.text import counted, one_line
 from quell.experiments import experiment
 from quell.inputs import flent as flent_file
 from quell.results import behaviour, commands, stats
@@ -285,7 +285,7 @@ def _about(table: QTable) -> str:
     tried = sum(n > 0 for pair in table.visits for n in pair)
     return (
         f"delta {p['delta']:g}, eta {p['eta']:g}, target {p['target_ns'] / 1e6:g} ms, "
-        f"{len(table.limits)} limits from 1 to {p['max_size']}"
+        f"{counted(len(table.limits), 'limit')} from 1 to {p['max_size']}"
         f"{', the published reward' if p.get('published_reward', True) else ''}"
         f"{', integers' if p['fixed_point'] else ''}; {tried} of {2 * len(table.limits)} pairs tried, "
         f"limit {table.card['limit']} at the end"

@@ -14,6 +14,7 @@ from quell.cli import complete, options
 from quell.cli.options import OUTPUT, File, Html
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
+from quell.common.text import counted
 from quell.experiments import experiment
 from quell.experiments.executor import Executor, executor
 from quell.inputs import capture, notes, speedtest
@@ -440,7 +441,7 @@ def _fleet(
         }
         print(fleets.line(columns, {**row.given, **more}), end="", flush=True)
     wall = time.monotonic() - started
-    err.print(f"{len(rows)} lines in {wall:.1f} s", style="dim")
+    err.print(f"{counted(len(rows), 'line')} in {wall:.1f} s", style="dim")
     return 0
 
 

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from quell._core import InputError
+from quell.common.text import counted
 from quell.envs import render
 from quell.envs.task import SEEDS, Info, Observation, Task
 
@@ -158,7 +159,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
             [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else list(seed or [None] * self.num_envs)
         )
         if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+            raise ValueError(f"{counted(len(seeds), 'seed')} for {counted(self.num_envs, 'environment')}")
         for i, one in enumerate(seeds):
             if one is None and self._seeded:
                 self._core.reset(i)

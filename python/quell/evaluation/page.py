@@ -28,8 +28,8 @@ _LEVEL = {MUST: "must", RECOMMENDED: "rec", MAY: "may"}
 def page(plan: Plan, cells: Sequence[Cell], command: str) -> str:
     """Return the page as HTML; `command` repeats it."""
     rows = show.rows(plan, cells)
-    seeds = counted(plan.seeds, "seed")
-    facts = f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"
+    queues, seeds = counted(len(plan.candidates), "queue"), counted(plan.seeds, "seed")
+    facts = f"{plan.link} · {queues} · {counted(len(rows), 'scenario')} · {seeds} each"
     parts = {
         "version": escape(_core.__version__),
         "reference": escape(plan.candidates[0].name),

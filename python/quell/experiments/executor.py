@@ -171,7 +171,7 @@ class _Cluster(Executor):
     def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors:
         wanted = list(items)
         if len(wanted) > self.cores:
-            raise InputError(f"--ray: {len(wanted)} workers need a core each, the cluster has {self.cores}")
+            raise InputError(f"--ray: each worker needs a core: {len(wanted)} are wanted, the cluster has {self.cores}")
         actors = Actors(self._ray, [self._ray.remote(num_cpus=1)(_Actor).remote() for _ in wanted])
         try:
             actors.make(make, wanted, *(self._ray.put(value) for value in shared))

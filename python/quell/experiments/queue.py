@@ -23,6 +23,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 
 from quell import _core
 from quell._core import InputError, Packet
+from quell.common.text import counted
 from quell.experiments import control
 from quell.experiments.control import Controller
 
@@ -127,7 +128,7 @@ def _copy(given: T) -> T:
 def _controlled(given: tuple[object, ...]) -> Controlled:
     if len(given) != 2:
         raise InputError(
-            f"aqm: {given!r} has {len(given)} parts; write a queue and its controller: (queue, controller)"
+            f"aqm: {given!r} has {counted(len(given), 'part')}; write a queue and its controller: (queue, controller)"
         )
     queue, controller = parse(given[0]), given[1]
     if not isinstance(queue, _core.Queue):

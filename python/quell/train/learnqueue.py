@@ -103,7 +103,7 @@ def train(
     except KeyboardInterrupt:
         kept = "nothing learned yet"
         if curve:
-            kept = f"{out} holds the best of {len(curve)} runs; continue with --resume"
+            kept = f"{out} holds the best of {counted(len(curve), 'run')}; continue with --resume"
         raise Stopped(f"interrupted; {kept}", INTERRUPTED) from None
     return _best(curve)
 

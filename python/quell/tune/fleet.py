@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from quell import _core
 from quell._core import InputError
+from quell.common.text import counted
 
 COLUMNS = ("rate", "rtt", "framing")
 """Columns that are read; all other columns are copied."""
@@ -53,7 +54,7 @@ def _rows(path: str, reader: csv.DictReader[str]) -> tuple[list[str], list[Row]]
     for given in reader:
         place = f"--fleet {path}:{reader.line_num}"
         if None in given or None in given.values():
-            raise InputError(f"{place}: has not {len(columns)} columns as the first line")
+            raise InputError(f"{place}: has not {counted(len(columns), 'column')} as the first line")
         rtt, framing = (given.get(name, "").strip() or None for name in ("rtt", "framing"))
         rows.append(Row(place, given, given["rate"].strip(), rtt, framing))
     if not rows:

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from rich.table import Table as RichTable
 
+from quell.common.text import counted
 from quell.tune import show, verify
 from quell.tune.judge import Judged
 from quell.tune.line import Line
@@ -40,7 +41,7 @@ def page(
         tables.append(_table("What changes when an option is left out", show.brought(judged)))
     if verified:
         tables.append(_table("The same traffic on real Linux TCP", show.verified(verified)))
-    facts = f"{show.facts(line, bench.aims.text)} · {len(found.scores)} settings"
+    facts = f"{show.facts(line, bench.aims.text)} · {counted(len(found.scores), 'setting')}"
     return pages.page(
         f"Settings for {line.name}", facts, about, figures, command=command, tab="quell tune", notes=notes,
         tables=tables, listings=listings,

@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from quell._core import InputError
 from quell.common import files
 from quell.common.console import err, out
-from quell.common.text import one_line
+from quell.common.text import counted, one_line
 from quell.views.figures import Axis, Figure, Line, Panel, page
 from quell.views.targets import Targets, command
 
@@ -215,7 +215,8 @@ def show(path: Path, targets: Targets) -> int:
     samples = load(path)
     rows = summary(samples)
     begin, end = _span(samples)
-    about = f"{samples['time'].n_unique()} samples of {len(rows)} queues in {end - begin:.1f} s"
+    number = counted(samples["time"].n_unique(), "sample")
+    about = f"{number} of {counted(len(rows), 'queue')} in {end - begin:.1f} s"
     if not targets.quiet:
         out.print(one_line(f"{path}: {about}"), soft_wrap=True)
         shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
