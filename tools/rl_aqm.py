@@ -65,7 +65,7 @@ def trained(mbps, episodes, seed):
         for rate, runs in got.items():
             curve[-1][f"delay_{rate}"] = mean(run.delay for run in runs)
             curve[-1][f"throughput_{rate}"] = mean(run.throughput for run in runs)
-            curve[-1][f"max_{rate}"] = mean(run.most for run in runs)
+            curve[-1][f"max_{rate}"] = mean(run.max_delay for run in runs)
             curve[-1][f"sections_{rate}"] = [mean(run.sections[k] for run in runs) for k in range(9)]
         return curve
 

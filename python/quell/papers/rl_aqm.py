@@ -27,6 +27,7 @@ from quell.results.stats import Estimate, Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 NICS = (0, 100, 1000, 5000)
+"""Lengths of the device's queue, packets."""
 SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)
 """Flows in the nine sections, equal parts of the run (Fig. 2)."""
 BINS_PER_SECTION = 40
@@ -44,13 +45,16 @@ LINKS = ((10, 20), (100, 20), (10, 100), (100, 100))
 
 @dataclass(frozen=True)
 class Printed:
-    """One of Figures 6 to 11, digitised from the vector drawings in the paper's source."""
+    """One of Figures 6 to 11, digitised from the vector drawings in the paper's source.
+
+    Delays are in ms, throughputs in Mbit/s: means of the run (`max_delay`: the maximum), then of each section.
+    """
 
     id: str
     queue: str
     link: tuple[int, int]
     delay: float
-    most: float
+    max_delay: float
     sections: tuple[float, ...]
     throughput: float
     throughputs: tuple[float, ...] = ()
@@ -93,8 +97,10 @@ def _claims() -> list[Claim]:
 
 
 def _of_figure(p: Printed) -> list[Claim]:
-    queue, better = p.queue, (0 if p.queue == PIE_NS3 else -1)
-    where, good = _link(p.link), 1 if better else 0
+    # PIE's numbers are to be reached, RL-AQM's may be better. The paper allows both readings of RL-AQM, one of PIE.
+    is_pie = p.queue == PIE_NS3
+    lower, higher = (0, 0) if is_pie else (-1, +1)
+    queue, where = p.queue, _link(p.link)
     source = p.id.replace("F", "Figure ")
 
     def row(which: str, what: str, unit: str, number: float, better: int, digits: int = 2, *, detail: bool = False,
@@ -106,19 +112,18 @@ def _of_figure(p: Printed) -> list[Claim]:
                      source=source, link=link)  # fmt: skip
 
     out = [
-        row("delay", f"{queue}, {where}: mean delay", "ms", p.delay, better),
-        row("max", f"{queue}, {where}: largest delay", "ms", p.most, better, 1),
-        row("thr", f"{queue}, {where}: throughput", "Mbit/s", p.throughput, good),
+        row("delay", f"{queue}, {where}: mean delay", "ms", p.delay, lower),
+        row("max", f"{queue}, {where}: largest delay", "ms", p.max_delay, lower, 1),
+        row("thr", f"{queue}, {where}: throughput", "Mbit/s", p.throughput, higher),
     ]
     other, name = p.other
-    variant = not better
     out += [
-        row(f"{name}.delay", f"{other}, {where}: mean delay", "ms", p.delay, better, variant=variant),
-        row(f"{name}.thr", f"{other}, {where}: throughput", "Mbit/s", p.throughput, good, variant=variant),
+        row(f"{name}.delay", f"{other}, {where}: mean delay", "ms", p.delay, lower, variant=is_pie),
+        row(f"{name}.thr", f"{other}, {where}: throughput", "Mbit/s", p.throughput, higher, variant=is_pie),
     ]
     for k, (flows, ms) in enumerate(zip(SECTIONS, p.sections, strict=True), 1):
         what = f"{queue}, {where}: delay, section {k} ({counted(flows, 'flow')})"
-        out.append(row(f"s{k}.delay", what, "ms", ms, better, detail=True))
+        out.append(row(f"s{k}.delay", what, "ms", ms, lower, detail=True))
     for k, (flows, mbps) in enumerate(zip(SECTIONS, p.throughputs, strict=False), 1):
         what = f"{queue}, {where}: throughput, section {k} ({counted(flows, 'flow')})"
         out.append(row(f"s{k}.thr", what, "Mbit/s", mbps, +1, 1, detail=True))
@@ -140,7 +145,7 @@ class Measurements:
     """Results of a run: delays in ms, throughput in Mbit/s."""
 
     delay: float
-    most: float
+    max_delay: float
     true_delay: float
     throughput: float
     sections: tuple[float, ...]
@@ -156,7 +161,7 @@ def reduce(record: Record) -> Measurements:
     base = min(flow["base_rtt_ms"] for flow in record["flows"])
     return Measurements(
         delay=record["backlog_ms"]["mean"],
-        most=record["backlog_ms"]["max"],
+        max_delay=record["backlog_ms"]["max"],
         true_delay=record["rtt_ms"]["mean"] - base,
         throughput=record["throughput_mbps"],
         sections=_by_section(delay),
@@ -182,7 +187,7 @@ def _simulate(bench: Bench) -> Results:
 
 def _samples(results: Results) -> Iterator[Sample[Key]]:
     """Yield the values of each figure's rows, at the nic that fits best."""
-    fit = {queue: _fitting(results, queue) for queue in _queues(results)}
+    fit = {queue: _best_nic(results, queue) for queue in _queues(results)}
 
     def of(which: str, queue: str, link: tuple[int, int], name: str, section: int | None = None) -> Sample[Key]:
         key = queue, link, fit[queue]
@@ -194,7 +199,7 @@ def _samples(results: Results) -> Iterator[Sample[Key]]:
             if queue in fit:
                 yield of(f"{prefix}.delay", queue, p.link, "delay")
                 yield of(f"{prefix}.thr", queue, p.link, "throughput")
-        yield of(f"{p.id}.max", p.queue, p.link, "most")
+        yield of(f"{p.id}.max", p.queue, p.link, "max_delay")
         for k in range(len(SECTIONS)):
             yield of(f"{p.id}.s{k + 1}.delay", p.queue, p.link, "sections", k)
             if p.throughputs:
@@ -228,13 +233,13 @@ def scenario_of(link: tuple[int, int], nic: int, more: Flow | None = None) -> Sc
 def measure(bench: Bench) -> None:
     """Measure the paper."""
     study, results = bench.study, _simulate(bench)
-    fit = {queue: _fitting(results, queue) for queue in _queues(results)}
+    fit = {queue: _best_nic(results, queue) for queue in _queues(results)}
     others = _with_other_senders(bench, fit)
     for p in PRINTED:
-        _judge(study, results, p, p.queue, fit, "", {name: others[p.id, name] for name in SENDERS})
+        _enter(study, results, p, p.queue, fit, "", {name: others[p.id, name] for name in SENDERS})
         other, name = p.other
         if other in fit:
-            _judge(study, results, p, other, fit, f"{name}.", {})
+            _enter(study, results, p, other, fit, f"{name}.", {})
         else:
             for what in ("delay", "thr"):
                 study.put(f"{p.id}.{name}.{what}", None, missing_reason(other))
@@ -243,8 +248,8 @@ def measure(bench: Bench) -> None:
             study.put(f"{p.id}.nic{nic}.delay", _mean(runs, "delay"))
             study.put(f"{p.id}.nic{nic}.true_delay", _mean(runs, "true_delay"))
             study.put(f"{p.id}.nic{nic}.thr", _mean(runs, "throughput"))
-        study.figures.append(_drawn(results, p, fit))
-    study.tables.append(_matrix(results))
+        study.figures.append(_figure(results, p, fit))
+    study.tables.append(_delay_table(results))
     at_nic_0 = {q: [(s.delay, s.throughput) for s in results[q, LINKS[0], 0]] for q in _queues(results)}
     printed = {p.queue: (p.delay, p.throughput) for p in PRINTED if p.link == LINKS[0]}
     rl_aqm_frontier.measure(study, bench, at_nic_0, printed)
@@ -267,8 +272,7 @@ def _value(runs: Sequence[Measurements], name: str) -> float:
 
 def _misfit(results: Results, queue: str, nic: int) -> float:
     """Return the mean error of a queue's figures at a nic: doublings of the delay plus per cent of the throughput."""
-    own = RL if queue == PUBLISHED else PIE_NS3 if queue == PIE_RFC else queue
-    figures = [p for p in PRINTED if p.queue == own]
+    figures = [p for p in PRINTED if queue in (p.queue, p.other[0])]
     off = 0.0
     for p in figures:
         runs = results[queue, p.link, nic]
@@ -277,29 +281,31 @@ def _misfit(results: Results, queue: str, nic: int) -> float:
     return off / len(figures)
 
 
-def _fitting(results: Results, queue: str) -> int:
+def _best_nic(results: Results, queue: str) -> int:
     return min(NICS, key=lambda nic: _misfit(results, queue, nic))
 
 
-def _judge(
+def _enter(
     study: Study,
     results: Results,
     p: Printed,
     queue: str,
     fit: Mapping[str, int],
-    name: str,
+    prefix: str,
     others: Mapping[str, Sequence[Measurements]],
 ) -> None:
+    """Enter a figure's values at the nic that fits best; `prefix` begins the rows of another reading of the queue."""
+
     def put(claim: str, field: str, section: int | None = None) -> None:
         value = estimate(_field(s, field, section) for s in results[queue, p.link, fit[queue]])
         why = _why(results, p, queue, fit[queue], field, section, others)
-        study.put(f"{p.id}.{name}{claim}", value, why, constant=_is_constant(queue))
+        study.put(f"{p.id}.{prefix}{claim}", value, why, constant=_is_constant(queue))
 
     put("delay", "delay")
     put("thr", "throughput")
-    if name:
+    if prefix:
         return
-    put("max", "most")
+    put("max", "max_delay")
     for k in range(len(SECTIONS)):
         put(f"s{k + 1}.delay", "sections", k)
         if p.throughputs:
@@ -319,7 +325,7 @@ def _is_constant(queue: str) -> bool:
     return len(behaviour.chosen(scenario_of(LINKS[0], rl_aqm_more.MEASURED_NIC), queue)) == 1
 
 
-UNITS = {"delay": "ms", "most": "ms", "sections": "ms", "throughput": "Mbit/s", "throughputs": "Mbit/s"}
+UNITS = {"delay": "ms", "max_delay": "ms", "sections": "ms", "throughput": "Mbit/s", "throughputs": "Mbit/s"}
 
 
 def _why(
@@ -358,9 +364,9 @@ def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
 
     got = bench.seeds_of("Figure 4", settings, earned, bin_s=PERIOD_S)
     parts = "; ".join(f"{queue} {'/'.join(f'{mean(got[queue, nic]):.2f}' for nic in NICS)}" for queue in (RL, PIE_NS3))
-    why = f"without exploring, reward at nic {'/'.join(map(str, NICS))}: {parts}"
+    note = f"without exploring, reward at nic {'/'.join(map(str, NICS))}: {parts}"
     study.put("F4.shipped", estimate(got[RL, fit[RL]]))
-    study.notes.append(f"Figure 4, {why}.")
+    study.notes.append(f"Figure 4, {note}.")
 
 
 # Tables and figures. -------------------------------------------------------------------------------------------------
@@ -378,7 +384,7 @@ def _fit_note(results: Results, fit: Mapping[str, int]) -> str:
     )
 
 
-def _matrix(results: Results) -> Table:
+def _delay_table(results: Results) -> Table:
     rows = []
     for queue in _queues(results):
         for link in dict.fromkeys(link for _, link, _ in results):
@@ -391,7 +397,7 @@ def _matrix(results: Results) -> Table:
     return Table(title, ["Mbit/s, RTT ms", *(f"nic {nic}" for nic in NICS)], rows)
 
 
-def _drawn(results: Results, p: Printed, fit: Mapping[str, int]) -> Figure:
+def _figure(results: Results, p: Printed, fit: Mapping[str, int]) -> Figure:
     numbers = range(1, len(SECTIONS) + 1)
     readings = (p.queue, p.other[0])
     shown = list(dict.fromkeys([*((q, fit[q]) for q in readings if q in fit), (readings[0], 0)]))

@@ -3,9 +3,9 @@
     python -m quell.tune.replay SPEC
 
 SPEC is JSON, as `quell.tune.verify` writes it. Namespaces: the home's hosts - the router - the provider - the servers.
-The router runs the lines of tc that `quell tune` prints. At the provider's two interfaces htb and bfifo are the line:
-its rates, and the FIFOs of modem and provider. netem delays packets at both ends. The namespaces belong to child
-processes and end with this process. It prints the record as JSON, with the keys of a simulated one.
+The router runs the lines of tc that `quell tune` prints. At the provider's two interfaces, htb limits to the rates of
+the line, and bfifo is the FIFO of the modem or the provider. netem delays packets at both ends. The namespaces belong
+to child processes and end with this process. It prints the record as JSON, with the keys of a simulated one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _PORT = 5001
 _CHUNK = bytes(1 << 16)
 _STAMP = struct.Struct("!IQQ")
 _SPEECH, _COMMAND, _STATE = 172, 48, 141
-"""UDP payloads: 20 ms of G.711 with RTP's header; a game's mean command and state; docs/explanation/applications.md."""
+"""UDP payloads, bytes: 20 ms of G.711 with RTP's header; the means of a game's commands and states
+(docs/explanation/applications.md)."""
 _GAPS = {"call": (0.02, 0.02), "game": (1 / 30, 1 / 60)}
 """Seconds between packets from the home and from the server."""
 
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def _join(a: Space, dev_a: str, b: Space, dev_b: str, net: str) -> None:
-    """Connect two namespaces; the first has address 1 of the network, the second 2."""
+    """Connect two namespaces; `a` gets address 1 of the network `net`, `b` address 2."""
     import fcntl
 
     a.run(Command.of("ip link add {a} type veth peer name {b} netns {pid}", a=dev_a, b=dev_b, pid=b.pid))
@@ -92,10 +93,10 @@ def _build(spec: dict[str, Any]) -> tuple[Space, Space]:
     ):  # fmt: skip
         space.run(Command.of("ip route add {to} via {via}", to=to, via=via))
     for flow in spec["flows"]:
-        # Flows share addresses.
+        # An address that several flows have is already there.
         for space, address in ((home, flow["client"]), (servers, flow["server"])):
             space.run(Command.of("ip addr add {address}/32 dev lo", address=address, may_fail=True))
-    # Servers of one distance are a network: 10.99.N.0/24.
+    # Servers with the same RTT, number N in `rtts_ms`, are in one network: 10.99.N.0/24.
     for space, dev, end in ((home, "lan", "dst"), (servers, "net", "src")):
         bands = max(3, len(spec["rtts_ms"]))
         space.run(Command.of("tc qdisc add dev {dev} root handle 1: prio bands {bands}", dev=dev, bands=bands))
@@ -143,15 +144,16 @@ def _probe() -> dict[str, Any]:
 
 @dataclass
 class _Heard:
-    """Packets that one end of a call or game received: serial number, delay in ns, time."""
+    """Packets that one end of a call or game received."""
 
     flow: dict[str, Any]
     way: str
     arrivals: list[tuple[int, int, float]] = field(default_factory=list)
+    """Serial number, delay in ns and arrival time in s of each packet."""
     newest: int = 0
     """Delay of the newest packet, ns, which a game's state reflects."""
     round_trips: list[tuple[float, float]] = field(default_factory=list)
-    """Arrival time of each state and its round trip, ms."""
+    """Arrival time of each state, s, and its round trip, ms."""
 
 
 @dataclass
@@ -161,8 +163,11 @@ class _Traffic:
     spec: dict[str, Any]
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     due: list[tuple[float, int, Callable[[float], None]]] = field(default_factory=list)
+    """A heap of functions by time, s; the serial number keeps the order of those at the same time."""
     bytes: dict[int, int] = field(default_factory=dict)
+    """Bytes received by each TCP flow so far."""
     before: dict[int, int] = field(default_factory=dict)
+    """Of these, the bytes before the end of the warm-up."""
     heard: list[_Heard] = field(default_factory=list)
     serial: int = 0
 
@@ -266,6 +271,8 @@ class _Traffic:
 
     @staticmethod
     def _listen(at: socket.socket, there: _Heard) -> Callable[[float], None]:
+        """Return a function that receives one packet and records it in `there`."""
+
         def hear(now: float) -> None:
             serial, sent, newest = _STAMP.unpack_from(at.recv(2048))
             there.newest = time.monotonic_ns() - sent
@@ -277,6 +284,7 @@ class _Traffic:
 
 
 def _replay(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run the traffic over the line; return the record."""
     home, servers = _build(spec)
     traffic = _Traffic(spec)
     traffic.run(home, servers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -23,17 +23,18 @@ _SPARE = ("packets", "missed", "used", "marks", "s")
 _POINTS = 600
 """Largest number of points of a line in the report."""
 _LONGEST_TITLE = 60
+"""Characters."""
 _SHOWN_MBPS = 0.005
 """Goodput below which the notes show 0.00, Mbit/s."""
 _SHOWN_MS = 0.1
-"""Least p99 that is drawn, ms."""
+"""Smallest p99 that is drawn, ms."""
 _NOT_DRAWN = f"Where 99 % of packets waited less than {_SHOWN_MS} ms, the wait is not drawn."
 _LINK = 7
 """Colour of the link's capacity."""
 
 
 def table(runs: Sequence[Run], width: int) -> Table:
-    """Return a table with a row per direction and run; columns beyond `width` characters are left out and named."""
+    """Return a table with a row per direction and run; its caption names the columns for which `width` has no room."""
     spare: list[str] = []
     laid = _table(runs, spare)
     for more in _SPARE:
@@ -56,12 +57,17 @@ def _table(runs: Sequence[Run], spare: Sequence[str]) -> Table:
     several = len(runs) > 1
     rows = list(_rows(runs))
     kept = [title for title in rows[0] if title not in spare and (several or title not in ("s", "exit"))]
-    laid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in kept:
-        words = title in ("", "queue")
-        laid.add_column(title, justify="left" if words else "right", no_wrap=title != "queue", overflow="fold")
+    laid = _empty_table(kept)
     for k, row in enumerate(rows):
         laid.add_row(*(row[title] for title in kept), end_section=several and k + 1 == len(runs))
+    return laid
+
+
+def _empty_table(titles: Iterable[str]) -> Table:
+    laid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in titles:
+        words = title in ("queue", "TCP", "")
+        laid.add_column(title, justify="left" if words else "right", no_wrap=title != "queue", overflow="fold")
     return laid
 
 
@@ -89,11 +95,8 @@ def flows(runs: Sequence[Run]) -> Table | None:
     rows = [[*row] for run in runs for row in _flows(run)]
     if not rows:
         return None
-    laid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     several = len(runs) > 1
-    for title in (*(["queue"] if several else ()), "TCP", "", *_FLOW_TITLES):
-        words = title in ("queue", "TCP", "")
-        laid.add_column(title, justify="left" if words else "right", no_wrap=title != "queue", overflow="fold")
+    laid = _empty_table((*(["queue"] if several else ()), "TCP", "", *_FLOW_TITLES))
     for name, *cells in rows:
         laid.add_row(*([name] if several else ()), *cells)
     return laid
@@ -140,8 +143,8 @@ def page(runs: Sequence[Run], link: str, command: str) -> str:
 
 def rates(runs: Sequence[Run]) -> str:
     """Describe the mean rates of the links if only records are known."""
-    ways = [[f"{run.records[k]['capacity_mbps']:.2f} Mbit/s" for run in runs] for k in range(len(WAYS))]
-    return "; ".join(f"{way} {', '.join(dict.fromkeys(told))}" for way, told in zip(WAYS, ways, strict=True))
+    each = [[f"{run.records[k]['capacity_mbps']:.2f} Mbit/s" for run in runs] for k in range(len(WAYS))]
+    return "; ".join(f"{way} {', '.join(dict.fromkeys(texts))}" for way, texts in zip(WAYS, each, strict=True))
 
 
 def _command(run: Run) -> str:
@@ -154,8 +157,8 @@ def _title(command: str) -> str:
 
 def _note(run: Run) -> str:
     """Describe the outcome of the command in a sentence."""
-    told = run.command
-    ended = f": {told['wall_s']:.1f} s, exit status {told['status']}" if "wall_s" in told else ""
+    command = run.command
+    ended = f": {command['wall_s']:.1f} s, exit status {command['status']}" if "wall_s" in command else ""
     ways = [
         f"{way} {r['goodput_mbps']:.2f} Mbit/s of goodput, p95 of the wait {r['sojourn_ms']['p95']:.3g} ms"
         for way, r in zip(WAYS, run.records, strict=True)
@@ -169,22 +172,23 @@ def _has_series(run: Run) -> bool:
 
 
 def _over_time(runs: Sequence[Run]) -> Figure | None:
-    told = [(k, run) for k, run in enumerate(runs) if _has_series(run)]
-    if not told:
+    drawn = [(k, run) for k, run in enumerate(runs) if _has_series(run)]
+    if not drawn:
         return None
     panels = []
     for title, key, unit in (("Rate", "throughput_mbps", "Mbit/s"), ("Wait in the queue", "sojourn_ms", "ms")):
         for w, way in enumerate(WAYS):
             if key == "sojourn_ms" and not _waited(runs, w):
                 continue
-            offered = told[0][1].records[w]["series"]
+            offered = drawn[0][1].records[w]["series"]
             lines = []
             if key == "throughput_mbps" and len(set(offered["capacity_mbps"])) > 1:
                 points = _binned(offered, "capacity_mbps")
                 lines.append(Line("offered by the link", points, "line", _LINK, printed=True))
-            lines += [Line(run.name, _binned(run.records[w]["series"], key), "line", k) for k, run in told]
+            lines += [Line(run.name, _binned(run.records[w]["series"], key), "line", k) for k, run in drawn]
             panels.append(Panel(f"{title}, {way}", Axis("time, s"), Axis(unit), lines))
-    bin_ms = max(1000 * run.records[0]["series"]["bin_s"] * _joined(run.records[0]["series"]) for _, run in told)
+    all_series = [run.records[0]["series"] for _, run in drawn]
+    bin_ms = max(1000 * series["bin_s"] * _bins_per_point(series) for series in all_series)
     note = f"From the start of the command, means over {bin_ms:g} ms. {_NOT_DRAWN}"
     return Figure("time", "Over time", note, panels)
 
@@ -193,15 +197,15 @@ def _waited(runs: Sequence[Run], way: int) -> bool:
     return any(run.records[way]["sojourn_ms"]["p99"] >= _SHOWN_MS for run in runs)
 
 
-def _joined(series: Mapping[str, Any]) -> int:
-    """Return the number of bins per point of a line."""
+def _bins_per_point(series: Mapping[str, Any]) -> int:
+    """Return the number of bins that are merged into one point, so that a line has at most `_POINTS`."""
     return -(-len(series["throughput_mbps"]) // _POINTS) or 1
 
 
 def _binned(series: Mapping[str, Any], key: str) -> list[tuple[float, float | None]]:
-    """Return the middles of the bins and their values; many bins are merged."""
+    """Return the middle and the mean value of every point of a line, each of `_bins_per_point` bins."""
     values: Sequence[float | None] = series[key]
-    size = _joined(series)
+    size = _bins_per_point(series)
     out: list[tuple[float, float | None]] = []
     for first in range(0, len(values), size):
         known = [v for v in values[first : first + size] if v is not None]
@@ -223,7 +227,7 @@ def _distribution(runs: Sequence[Run]) -> Figure | None:
                 lines.append(Line(run.name, [(points[0][0], 0.0), *points] if points else [], "steps", k))
         if lines:
             panels.append(Panel(f"Wait in the queue, {way}", Axis("at most, ms", True), Axis("packets, %"), lines))
-    note = f"Share of packets that waited at most so long. {_NOT_DRAWN}"
+    note = f"Share of packets that waited at most the time on the axis. {_NOT_DRAWN}"
     return Figure("wait", "Distribution of the wait", note, panels) if panels else None
 
 

@@ -44,7 +44,7 @@ class Targets:
         files.check_target("--csv", csv)
         files.check_target("--flent", flent)
         if parquet is not None or csv is not None:
-            # Now: what is run would be lost if there were too little memory for polars.
+            # Imported before the runs, which would be lost if there were too little memory for polars after them.
             import quell.results.frame  # noqa: F401
 
     def bins(self, series: float | None) -> float | None:
@@ -72,10 +72,9 @@ class Targets:
     def write(
         self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None, flent: Any = None
     ) -> None:
-        """Write the requested files; `json` and `flent` replace the records in these. Writes nothing without a run.
+        """Write the requested files; nothing without a run. `json` and `flent`, if given, replace the records there.
 
         If a file cannot be written, the others are still written, then the first error is raised.
-
         Results of an interrupted command do not replace earlier files.
         """
         if not outcome.by_job:
@@ -93,7 +92,7 @@ class Targets:
         write_each(each)
 
     def write_swept(self, found: Sequence[tuple[dict[str, Any], dict[str, Any]]], *, interrupted: bool) -> None:
-        """Write the runs of a sweep, each with its point of the grid, in the same way."""
+        """Write the runs of a sweep, each with its point of the grid, as `write` does."""
         if interrupted:
             self.keep_earlier()
         plain = [{"over": point, **record} for point, record in found]
@@ -125,21 +124,22 @@ class Targets:
             flent_file.write(self.flent, records)
 
     def write_with_page(self, plain: Any, page: Callable[[], str]) -> None:
-        """Write JSON and a command's page in the same way; `page` is called if `--html` is given."""
+        """Write JSON and a command's page; if one cannot be written, the other still is."""
         write_each([partial(self.write_json, plain), partial(self.write_page, page)])
 
     def write_page(self, page: Callable[[], str], what: str = "Page") -> None:
-        """Write a page to the target of `--html`; nothing without this option."""
+        """Write a page to the target of `--html`; without this option, `page` is not called."""
         if self.html is not None:
             files.write_text(self.html, page())
             err.print(f"{what}: {self.html}", style="dim", soft_wrap=True)
 
     def _write_report(self, outcome: Outcome) -> None:
-        if self.html is not None:
+        def page() -> str:
             from quell.views import report
 
-            files.write_text(self.html, report.page(outcome, command()))
-            err.print(f"Report: {self.html}", style="dim")
+            return report.page(outcome, command())
+
+        self.write_page(page, "Report")
 
     def keep_earlier(self) -> None:
         """Write the results of an interrupted command beside existing files instead of replacing them."""
@@ -159,7 +159,7 @@ class Targets:
 
 
 def _has_runs(path: Path) -> bool:
-    """Say whether there are data files for Flent of several runs, whose names have queue and seed before the suffix."""
+    """Return whether Flent's data files of several runs exist: their names have queue and seed before the suffix."""
     stem = path.name.removesuffix(SUFFIX)
     return stem != path.name and any(path.parent.glob(f"{escape(stem)}.*{SUFFIX}"))
 
