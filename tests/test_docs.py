@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,27 @@ def test_the_map_names_the_few_files_that_something_new_is_entered_in(
     assert len(entered) <= most
     assert {path for path in entered if not path.startswith(tuple(named))} == set()
     assert {name for name in named if not any(path.startswith(name) for path in entered)} == set()
+
+
+_UNITS = {"": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "Mbit/s": 1e6}
+_CONSTANTS = {"NS": 1, "US": 1e3, "MS": 1e6, "SEC": 1e9, "MTU": 1514}
+
+
+def _defaults(text: str) -> Iterator[tuple[str, float, float]]:
+    """Yield parameters of a source file that have a number as default: name, documented and actual default."""
+    for name, body in re.findall(r"^pub struct (\w*Params) \{\n(.*?)\n\}", text, re.MULTILINE | re.DOTALL):
+        made = re.search(rf"^impl Default for {name} \{{.*?^\}}", text, re.MULTILINE | re.DOTALL)
+        for lines, field in re.findall(r"((?:^    ///.*\n)+)(?:^    #\[.*\n)*^    pub (\w+):", body, re.MULTILINE):
+            doc = re.sub(r"\s+/// ", " ", lines)
+            stated = re.search(r"\(default ([\d.]*\d(?:/\d+)?)(?: (ns|us|ms|s|KiB|MiB|Mbit/s)\b)?", doc)
+            value = made and re.search(rf"^ +{field}: ([\d._*/< ]*(?:[\d.]|NS|US|MS|SEC|MTU)),$", made[0], re.MULTILINE)
+            if stated and value:
+                unit = 2**32 if "units of 2^-32" in doc else _UNITS[stated[2] or ""]
+                yield f"{name}.{field}", eval(stated[1]) * unit, eval(value[1], _CONSTANTS)
+
+
+def test_documented_defaults_of_parameters_are_those_of_the_code() -> None:
+    sources = sorted((ROOT / "crates/quell-qdisc/src").rglob("*.rs"))
+    found = [(path.name, *row) for path in sources for row in _defaults(path.read_text("utf-8"))]
+    assert len(found) > 120
+    assert [row for row in found if row[2] != pytest.approx(row[3])] == []
