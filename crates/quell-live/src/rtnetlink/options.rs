@@ -513,6 +513,69 @@ mod tests {
         out
     }
 
+    /// Number of an attribute: its place in an enum of the header, after the entry `_UNSPEC`, which
+    /// is 0. `None` if the header is older than the attribute.
+    fn number(header: &str, name: &str) -> Option<u16> {
+        let mut number = 0;
+        for line in header.lines().map(str::trim) {
+            let entry = line.split(',').next().unwrap_or_default();
+            match entry {
+                _ if entry.ends_with("_UNSPEC") => number = 0,
+                _ if entry == name => return Some(number + 1),
+                _ if entry.starts_with("TCA_") => number += 1,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn attributes_have_the_numbers_of_the_kernels_header() {
+        let Ok(header) = std::fs::read_to_string("/usr/include/linux/pkt_sched.h") else {
+            println!("skipped: no linux/pkt_sched.h");
+            return;
+        };
+        let mut found = 0;
+        for (name, knob, attribute) in [
+            ("codel", Knob::Target, "TCA_CODEL_TARGET"),
+            ("codel", Knob::Limit, "TCA_CODEL_LIMIT"),
+            ("pie", Knob::Target, "TCA_PIE_TARGET"),
+            ("pie", Knob::Limit, "TCA_PIE_LIMIT"),
+            ("fq_codel", Knob::Target, "TCA_FQ_CODEL_TARGET"),
+            ("fq_codel", Knob::Limit, "TCA_FQ_CODEL_LIMIT"),
+            ("fq_pie", Knob::Target, "TCA_FQ_PIE_TARGET"),
+            ("fq_pie", Knob::Limit, "TCA_FQ_PIE_LIMIT"),
+            ("fq", Knob::Limit, "TCA_FQ_PLIMIT"),
+            ("dualpi2", Knob::Target, "TCA_DUALPI2_TARGET"),
+            ("dualpi2", Knob::Limit, "TCA_DUALPI2_LIMIT"),
+            ("cake", Knob::Rate, "TCA_CAKE_BASE_RATE64"),
+            ("cake", Knob::Target, "TCA_CAKE_TARGET"),
+        ] {
+            let change = written(name, &[], &Values::of(knob, 1));
+            let (kind, _) = attributes(&change).next().expect("an attribute");
+            let number = number(&header, attribute);
+            assert!(number.is_none_or(|number| number == kind), "{attribute}");
+            found += usize::from(number.is_some());
+        }
+        let fixed = [
+            (PARMS, "TCA_TBF_PARMS"),
+            (TBF_RATE64, "TCA_TBF_RATE64"),
+            (TBF_PEAK64, "TCA_TBF_PRATE64"),
+            (TBF_BURST, "TCA_TBF_BURST"),
+            (PARMS, "TCA_HTB_PARMS"),
+            (HTB_RATE64, "TCA_HTB_RATE64"),
+            (HTB_CEIL64, "TCA_HTB_CEIL64"),
+            (DUALPI2_MEMORY, "TCA_DUALPI2_MEMORY_LIMIT"),
+        ];
+        for (kind, attribute) in fixed.into_iter().chain(charge::ATTRIBUTES) {
+            let number = number(&header, attribute);
+            assert!(number.is_none_or(|number| number == kind), "{attribute}");
+            found += usize::from(number.is_some());
+        }
+        // An older header lacks those of dualpi2.
+        assert!(found >= 22, "{found}");
+    }
+
     #[test]
     fn a_change_names_nothing_but_the_knob() {
         assert_eq!(written("pfifo", &[0; 4], &limit(7)), 7u32.to_ne_bytes());

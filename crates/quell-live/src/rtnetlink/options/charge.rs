@@ -8,6 +8,14 @@ const CAKE_CELLS: u16 = 4;
 const CAKE_OVERHEAD: u16 = 6;
 const CAKE_RAW: u16 = 12;
 const CAKE_MPU: u16 = 14;
+/// Their names in linux/pkt_sched.h.
+#[cfg(test)]
+pub(super) const ATTRIBUTES: [(u16, &str); 4] = [
+    (CAKE_CELLS, "TCA_CAKE_ATM"),
+    (CAKE_OVERHEAD, "TCA_CAKE_OVERHEAD"),
+    (CAKE_RAW, "TCA_CAKE_RAW"),
+    (CAKE_MPU, "TCA_CAKE_MPU"),
+];
 // Offsets in struct tc_ratespec. The low half of the byte LINK_LAYER is the line's kind, 2 for ATM.
 const LINK_LAYER: usize = 1;
 const OVERHEAD: usize = 2;
