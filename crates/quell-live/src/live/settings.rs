@@ -21,7 +21,7 @@ use crate::system::sys;
 const MAX_BYTES: u64 = 1 << 20;
 /// Most CPUs in `--cpu`, hence most loops of a direction.
 const MAX_LOOPS: usize = 32;
-/// Rate of a line whose shaper's rate a control loop sets, bit/s: too high to limit
+/// Rate of the line below a shaper whose rate a control loop sets, bit/s: too high to limit
 /// anything.
 const NO_LIMIT: u64 = 100_000_000_000;
 /// Largest `--overhead`, bytes per packet.
@@ -80,16 +80,16 @@ impl Plan {
         })
     }
 
-    /// Checks options that are whole.
+    /// Checks options that are completed.
     ///
     /// # Errors
-    /// What is wrong first; the key is that of the configuration file.
+    /// The first fault, with its key in the configuration file.
     pub fn resolve(options: Options) -> Result<Self, Error> {
         if options.dev.as_deref().unwrap_or_default().is_empty() {
             let remedy = "name the interface, as in --dev eth0";
             return wrong("dev", "missing", remedy);
         }
-        check_line(&options)?;
+        check_forwarding(&options)?;
         let loops = match &options.cpu {
             None => vec![None],
             Some(text) => {
@@ -113,8 +113,8 @@ impl Plan {
         };
         plan.check_autorate()?;
         let directions = match plan.options.autorate {
-            true => plan.moved()?,
-            false => plan.shaped()?,
+            true => plan.autorate_directions()?,
+            false => plan.fixed_directions()?,
         };
         if directions.is_empty() {
             let remedy = "give --rate for what leaves, --ingress for what arrives";
@@ -161,14 +161,14 @@ impl Plan {
 
     /// Whether the control loops can do without reflectors, by the timestamps of TCP traffic.
     pub fn reads_traffic(&self) -> bool {
-        let words = self.options.aqm.as_deref().unwrap_or("pace");
+        let words = self.options.aqm();
         words.split_whitespace().next() == Some("pace") && !words.contains("nopassive")
     }
 
-    /// Directions with `--autorate`: both, each on a line that is not a limit itself.
-    fn moved(&self) -> Result<Vec<Direction>, Error> {
+    /// Directions with `--autorate`: both, each with a line that limits nothing.
+    fn autorate_directions(&self) -> Result<Vec<Direction>, Error> {
         let options = &self.options;
-        let aqm = options.aqm.as_deref().unwrap_or("pace");
+        let aqm = options.aqm();
         let first = |aqm: &str, rate: &Option<String>| match rate {
             Some(rate) => format!("{aqm} start {rate}"),
             None => aqm.to_owned(),
@@ -188,9 +188,9 @@ impl Plan {
     }
 
     /// Directions with given rates.
-    fn shaped(&self) -> Result<Vec<Direction>, Error> {
+    fn fixed_directions(&self) -> Result<Vec<Direction>, Error> {
         let options = &self.options;
-        let aqm = options.aqm.as_deref().unwrap_or("fq_codel");
+        let aqm = options.aqm();
         let arriving = options.ingress_aqm.as_deref().unwrap_or(aqm);
         let each = [
             ("egress", &options.rate, aqm),
@@ -318,6 +318,14 @@ impl Plan {
 }
 
 impl Options {
+    /// Queue words: those of `--aqm`, or its default.
+    fn aqm(&self) -> &str {
+        self.aqm.as_deref().unwrap_or_else(|| match self.autorate {
+            true => "pace",
+            false => Self::default_of("aqm"),
+        })
+    }
+
     fn xdp(&self) -> bool {
         self.backend.as_deref() == Some("af_xdp")
     }
@@ -362,7 +370,7 @@ impl Direction {
         let params = Params {
             overhead,
             talkers: options.dashboard.is_some(),
-            // Senders must not know which packets are dropped, or when networks are tried.
+            // Random, so that senders cannot predict drops or the trials of a learned network.
             seed: random_key().0,
             ..Params::line(bps, queue)
         };
@@ -414,7 +422,7 @@ fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
 }
 
 /// Checks what forwarding between two interfaces needs.
-fn check_line(options: &Options) -> Result<(), Error> {
+fn check_forwarding(options: &Options) -> Result<(), Error> {
     match (&options.to, options.backend.as_deref()) {
         (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
         (to, _) => {
@@ -582,21 +590,24 @@ mod tests {
             let known = each.iter().any(read);
             assert_eq!(known, row.scope != Scope::Command, "{name}");
         }
-        let default = |name| {
-            Options::ROWS
-                .iter()
-                .find(|row| row.name == name)
-                .expect("a row")
-                .default
-        };
         let given = Options {
             dev: Some("eth0".into()),
             rate: Some("1mbit".into()),
             ..Options::default()
         };
         let direction = &Plan::new(&given).expect("a plan").directions[0];
-        assert_eq!(direction.aqm, default("aqm"));
-        assert_eq!(direction.params.overhead.to_string(), default("overhead"));
+        assert_eq!(direction.aqm, Options::default_of("aqm"));
+        let overhead = direction.params.overhead.to_string();
+        assert_eq!(overhead, Options::default_of("overhead"));
+        let autorate = Options {
+            autorate: true,
+            ..given
+        };
+        let autorate = Plan::new(&autorate).expect("a loop that needs no reflectors");
+        let mut rows = Options::ROWS.iter();
+        let help = rows.find(|row| row.name == "autorate").expect("a row").help;
+        let default = format!("{} (default)", autorate.options.aqm());
+        assert!(help.contains(&default), "{help}");
     }
 
     #[test]

@@ -145,6 +145,15 @@ pub trait Table: Default + 'static {
     /// Positional arguments and their help texts.
     const WORDS: &'static [(&'static str, &'static str)];
 
+    /// Default of the option `name`, as the help prints it.
+    ///
+    /// # Panics
+    /// If there is no such option.
+    fn default_of(name: &str) -> &'static str {
+        let row = Self::ROWS.iter().find(|row| row.name == name);
+        row.expect("a row of the table").default
+    }
+
     /// Whether the option or key `name` was given.
     fn given(&self, name: &str) -> bool {
         let mut rows = Self::ROWS.iter();

@@ -8,6 +8,7 @@ mod session;
 mod source;
 mod steered;
 
+use crate::options::Table as _;
 pub use crate::options::steer::Options;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -28,8 +29,6 @@ use source::{Bounds, Source};
 
 /// Bounds of the time between samples.
 const EVERY: std::ops::RangeInclusive<Duration> = MS..=SEC;
-/// Default time for which a line on standard input is valid.
-const VALID: Duration = Duration::from_secs(10);
 
 /// The checked options.
 #[derive(Debug)]
@@ -94,7 +93,8 @@ impl Plan {
             return Err(Error::new("must be from 1ms to 1s").key("--every"));
         }
         let rate = options.rate.as_deref().map(quell_link::units::parse_rate);
-        let valid = time("--valid", options.valid.as_deref())?;
+        let valid = options.valid.as_deref();
+        let valid = valid.unwrap_or_else(|| Options::default_of("valid"));
         Ok(Self {
             dev: dev.to_owned(),
             place,
@@ -107,7 +107,7 @@ impl Plan {
             by,
             every,
             rate: rate.transpose().map_err(|e| e.key("--rate"))?,
-            valid: valid.unwrap_or(VALID),
+            valid: parse_time(valid).map_err(|e| e.key("--valid"))?,
             duration: time("--duration", options.duration.as_deref())?,
             dry_run: options.dry_run,
             insist: options.insist,

@@ -20,6 +20,7 @@ use quell_qdisc::{num, time};
 
 pub use self::sampler::Sample;
 pub use crate::bpf::page::Gauges;
+use crate::options::Table as _;
 pub use crate::options::watch::Options;
 
 use super::serve::{Endpoints, Server};
@@ -49,7 +50,9 @@ const BOARD: time::Duration = time::Duration::from_millis(250);
 /// If an option is wrong, there is no such device, nothing to sample, or the samples cannot be
 /// written.
 pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Error> {
-    let every = time("--every", options.every.as_deref())?.unwrap_or(time::SEC);
+    let every = options.every.as_deref();
+    let every = every.unwrap_or_else(|| Options::default_of("every"));
+    let every = parse_time(every).map_err(|e| e.key("--every"))?;
     if !EVERY.contains(&every) {
         return Err(Error::new("must be from 1ms to 60s").key("--every"));
     }
