@@ -8,13 +8,13 @@ use quell_qdisc::policy::Policy;
 use quell_qdisc::time::US;
 
 use super::l4s::L4S;
-use super::model::{Model, Own, own};
+use super::model::{Model, ShippedNetwork, shipped_network};
 use super::rows::*;
 use super::{AnyKind, AnySpec, Built, Field, Kind, KindInfo, OptionInfo, Spec, downcast};
 use crate::error::Error;
 
 /// The network that quell ships (`models/`).
-static SHIPPED: Own = own!("a3c-l4s");
+static SHIPPED: ShippedNetwork = shipped_network!("a3c-l4s");
 
 /// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]

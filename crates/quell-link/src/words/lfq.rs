@@ -8,7 +8,7 @@ use quell_qdisc::control::{Control, lfq as control};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{disciplines, fq_fifo};
 
-use super::model::{Model, Own, networks, own};
+use super::model::{Model, ShippedNetwork, networks, shipped_network};
 use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
@@ -18,24 +18,24 @@ use quell_qdisc::time::Duration;
 struct Shipped {
     alpha: f64,
     online: bool,
-    network: Own,
+    network: ShippedNetwork,
 }
 
 static SHIPPED: [Shipped; 3] = [
     Shipped {
         alpha: 0.01,
         online: false,
-        network: own!("lfq-offline-0.01"),
+        network: shipped_network!("lfq-offline-0.01"),
     },
     Shipped {
         alpha: 10.0,
         online: false,
-        network: own!("lfq-offline-10"),
+        network: shipped_network!("lfq-offline-10"),
     },
     Shipped {
         alpha: 10.0,
         online: true,
-        network: own!("lfq-online-10"),
+        network: shipped_network!("lfq-online-10"),
     },
 ];
 
@@ -94,7 +94,7 @@ impl Default for Words {
 
 impl Words {
     /// The shipped network for these words.
-    fn shipped(&self) -> Option<&'static Own> {
+    fn shipped(&self) -> Option<&'static ShippedNetwork> {
         let own = |s: &&Shipped| (s.alpha, s.online) == (self.alpha, self.online);
         SHIPPED.iter().find(own).map(|s| &s.network)
     }
@@ -188,7 +188,7 @@ impl Queue {
             kind: LFQ.name,
             spec: Box::new(Words {
                 control,
-                model: Model::in_no_file(policy),
+                model: Model::without_file(policy),
                 ..Words::default()
             }),
             guard: None,

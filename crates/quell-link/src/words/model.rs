@@ -1,5 +1,5 @@
-//! The network of a learned controller: from a file that the words name, or shipped with quell (in
-//! the program, or without the feature `networks` in a folder).
+//! The network of a learned controller: from a file that the words name, or one that quell ships.
+//! Shipped networks are in the program or, without the feature `networks`, in a folder.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use quell_qdisc::policy::Policy;
 
 use crate::error::Error;
 
-/// A network other than the shipped one, and its file; `None`: the shipped one.
+/// A given network and its file; `None`: the shipped network.
 #[derive(Clone, Debug, Default)]
 pub struct Model(Option<(String, Policy)>);
 
@@ -54,15 +54,16 @@ impl Model {
         check: fn(&Policy) -> Result<(), E>,
     ) -> Result<(), Error> {
         check(&policy).map_err(|e| Error::new(e.to_string()))?;
-        *self = Self::in_no_file(policy);
+        *self = Self::without_file(policy);
         Ok(())
     }
 
     /// A network without a file.
-    pub(super) fn in_no_file(policy: Policy) -> Self {
+    pub(super) fn without_file(policy: Policy) -> Self {
         Self(Some(("-".into(), policy)))
     }
 
+    /// Whether a network is given.
     pub(super) fn is_given(&self) -> bool {
         self.0.is_some()
     }
@@ -72,24 +73,24 @@ impl Model {
         self.0.as_ref().map_or("", |(file, _)| file)
     }
 
-    /// This network, or the shipped one.
-    pub(super) fn or(&self, own: Option<&Own>) -> Option<Policy> {
+    /// The given network, or else this shipped one.
+    pub(super) fn or(&self, shipped: Option<&ShippedNetwork>) -> Option<Policy> {
         match &self.0 {
             Some((_, policy)) => Some(policy.clone()),
-            None => own?.policy(),
+            None => shipped?.policy(),
         }
     }
 }
 
 /// A network that quell ships (`models/`).
-pub(super) struct Own {
+pub(super) struct ShippedNetwork {
     name: &'static str,
     /// The file's content, if it is in the program.
     bytes: Option<&'static [u8]>,
     policy: OnceLock<Option<Policy>>,
 }
 
-impl Own {
+impl ShippedNetwork {
     pub(super) const fn new(name: &'static str, bytes: Option<&'static [u8]>) -> Self {
         Self {
             name,
@@ -98,6 +99,7 @@ impl Own {
         }
     }
 
+    /// The network; `None` if it is absent or damaged.
     pub(super) fn policy(&self) -> Option<Policy> {
         self.read().cloned()
     }
@@ -136,11 +138,11 @@ impl Own {
 /// `QUELL_MODELS` overrides it.
 const FOLDER: &str = "/usr/share/quell/models";
 
-/// The network of this name in `models/`.
+/// The shipped network of this name, a string literal.
 #[cfg(feature = "networks")]
-macro_rules! own {
+macro_rules! shipped_network {
     ($name:literal) => {
-        Own::new(
+        ShippedNetwork::new(
             $name,
             Some(include_bytes!(concat!(
                 "../../models/",
@@ -151,21 +153,21 @@ macro_rules! own {
     };
 }
 #[cfg(not(feature = "networks"))]
-macro_rules! own {
+macro_rules! shipped_network {
     ($name:literal) => {
-        Own::new($name, None)
+        ShippedNetwork::new($name, None)
     };
 }
 
-pub(super) use own;
+pub(super) use shipped_network;
 
 #[cfg(test)]
 mod tests {
-    use super::Own;
+    use super::ShippedNetwork;
 
     #[test]
     fn a_network_that_is_not_in_the_program_and_in_no_folder_is_reported() {
-        let missing = Own::new("nosuch", None);
+        let missing = ShippedNetwork::new("nosuch", None);
         assert!(missing.policy().is_none());
         assert!(
             missing

@@ -10,7 +10,7 @@ use quell_qdisc::policy::Policy;
 use quell_qdisc::time::{Duration, US};
 use quell_qdisc::{disciplines, fifo};
 
-use super::model::{Model, Own, networks, own};
+use super::model::{Model, ShippedNetwork, networks, shipped_network};
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
@@ -28,14 +28,14 @@ pub enum Shipped {
 }
 
 /// In the order of [`Shipped`].
-static SHIPPED: [Own; 3] = [
-    own!("rl-aqm"),
-    own!("rl-aqm-as-published"),
-    own!("rl-aqm-throughput"),
+static SHIPPED: [ShippedNetwork; 3] = [
+    shipped_network!("rl-aqm"),
+    shipped_network!("rl-aqm-as-published"),
+    shipped_network!("rl-aqm-throughput"),
 ];
 
 impl Shipped {
-    fn network(self) -> &'static Own {
+    fn network(self) -> &'static ShippedNetwork {
         &SHIPPED[self as usize]
     }
 }
