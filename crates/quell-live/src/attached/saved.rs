@@ -19,7 +19,7 @@ use crate::rtnetlink::tree;
 use crate::system::host;
 use crate::system::state::{CHANGES, Command, State};
 
-/// Maximum number of filters: the current one, and earlier ones that have not been removed.
+/// Most filters in a state file: the current one, and earlier ones that have not been removed.
 const MAX_HOOKS: usize = 64;
 
 /// The command that owns these state files.
@@ -84,8 +84,8 @@ impl Saved {
         }
     }
 
-    /// Whether the root of its device is still one of quell's disciplines. This includes the
-    /// previous one, in case a process was killed while it replaced that.
+    /// Whether the root of its device is still one of quell's disciplines. It may be the previous
+    /// one, if a process was killed while it replaced that.
     pub fn has_own_root(&self, rows: &[QdiscState]) -> bool {
         rows.iter().any(|row| self.is_root(row))
     }
@@ -96,7 +96,7 @@ impl Saved {
         self.name == name && roots.any(|row| row.key.handle == self.root)
     }
 
-    /// Whether packets are marked if `requested` is true, and not if it is false; true for `None`.
+    /// Whether packets are marked or not, as `requested`; true for `None` (nothing requested).
     ///
     /// # Errors
     /// If the kernel refuses the request.
@@ -128,8 +128,8 @@ impl Saved {
         let mut dump = Dump::new().map_err(failed)?;
         let rows = tree::rows(&mut dump, self.device).map_err(failed)?;
         let there = rows.iter().find(|row| self.is_root(row));
-        // All requests are one message. Without the root nothing shows that something must be
-        // restored, so the process must not be killed between its removal and the rest.
+        // All requests are one message, so that the process cannot be killed between the removal of
+        // the root and the rest: without the root, nothing shows that something must be restored.
         if let Some(root) = there {
             // The kernel then makes its default discipline, and mq's children.
             rtnl.request(&Request {

@@ -1,7 +1,7 @@
-//! What the queue needs of a packet's headers: a keyed hash of the flow, the ECN field, the length
-//! of the payload.
+//! Fields of a packet's headers that the queue needs: a keyed hash of the flow, the ECN field, the
+//! length of the payload.
 //!
-//! No packet is refused: all that cannot be parsed (not IP, truncated) form one flow without ECN.
+//! No packet is refused: those that cannot be parsed (not IP, truncated) form one flow without ECN.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::packet::tcp::{self, Stamps};
 
-/// Key of the flow hash; without it a sender cannot choose its bucket.
+/// Key of the flow hash. It is secret, so that senders cannot choose their buckets.
 pub type Key = (u64, u64);
 
 /// A random key, from the standard library's source of randomness.
@@ -47,10 +47,11 @@ pub struct Class {
 /// A flow's 5-tuple.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuple {
-    /// Address; an IPv4 address is in the first 4 bytes.
+    /// Addresses; an IPv4 address is in the first 4 bytes.
     source: [u8; 16],
     destination: [u8; 16],
     protocol: u8,
+    /// Source and destination port; 0 if the packet has none.
     ports: [u8; 4],
     /// The IP version; 0: not IP.
     version: u8,
@@ -77,8 +78,8 @@ impl Tuple {
         (self.version > 0).then(|| both.map(|bytes| Host(address(bytes))))
     }
 
-    /// A hash of the TCP connection that is the same in both directions; `back`: the packet arrives
-    /// from the line. It omits the near address, which NAT changes.
+    /// A hash of the TCP connection that is the same in both directions. It omits the near address,
+    /// which NAT changes. `back`: the packet arrives from the line.
     pub fn connection(&self, back: bool, key: Key) -> u64 {
         let [a, b, c, d] = self.ports;
         let (far, ports) = match back {
@@ -104,7 +105,7 @@ impl Tuple {
         }
         let host = Self {
             destination: far,
-            // `hash64` does not take the version in: 32.1.13.184 is not 2001:db8::/48.
+            // `hash64` omits the version, without which 32.1.13.184 would be 2001:db8::/48.
             protocol: self.version,
             ..Self::default()
         };
@@ -288,7 +289,8 @@ impl Parser {
         }
     }
 
-    /// Replaces the hosts of a packet by those on the inner side of NAT.
+    /// Replaces the hashes of a packet's hosts by those of `source` and `destination`, the hosts on
+    /// the inner side of NAT.
     pub fn translate(&self, labels: &mut Labels, (source, destination): ([u8; 16], [u8; 16])) {
         let tuple = Tuple {
             source,
@@ -342,20 +344,19 @@ pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
     })
 }
 
-/// The first IP header from `from` on that ends at `to` at the latest and whose packet ends where
-/// this one ends. It is found by its length and checksum, so that the tunnel's format need not be
-/// known.
+/// The first IP header between the offsets `from` and `to` whose packet ends where `packet` ends.
+/// It is found by its length and checksum, so that the tunnel's format need not be known.
 pub(crate) fn inner(packet: &[u8], from: usize, to: usize) -> Option<Layer> {
     let mut places = (from..to.min(from + TUNNEL_HEADERS)).step_by(2);
     places.find_map(|at| {
         let layer = layer(packet, at).filter(|layer| layer.transport <= to)?;
         let ip = &packet[at..];
         let word = |at: usize| usize::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
-        let whole = match ip[0] >> 4 {
+        let is_header = match ip[0] >> 4 {
             4 => word(2) == ip.len() && sum(&ip[..layer.transport - at], 0) == 0xffff,
             _ => 40 + word(4) == ip.len(),
         };
-        whole.then_some(layer)
+        is_header.then_some(layer)
     })
 }
 
@@ -383,8 +384,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
                 _ => None,
             }
         }
-        // RFC 7348, section 5: behind UDP's 8 bytes come flags (I: the network's number is valid),
-        // the number, and the Ethernet frame.
+        // RFC 7348, section 5: behind UDP's 8 bytes are the flags (8: I, the network's number is
+        // valid), this number, and the Ethernet frame.
         UDP if rest.get(2..4)? == VXLAN_PORT.to_be_bytes() && rest.get(8)? & 8 != 0 => {
             let frame = rest.get(16..)?;
             frame.get(ethernet(frame)?..)
@@ -564,8 +565,13 @@ fn wash(packet: &mut [u8]) {
         packet[1] &= 0x3f;
         return;
     }
+    write_tos(packet, ip.ecn.bits());
+}
+
+/// Writes the DSCP and ECN fields of an IPv4 packet, and updates the header's checksum.
+fn write_tos(packet: &mut [u8], tos: u8) {
     let old = u16::from_be_bytes([packet[0], packet[1]]);
-    packet[1] = ip.ecn.bits();
+    packet[1] = tos;
     let new = u16::from_be_bytes([packet[0], packet[1]]);
     let sum = u16::from_be_bytes([packet[10], packet[11]]);
     packet[10..12].copy_from_slice(&update_checksum(sum, old, new).to_be_bytes());
@@ -584,11 +590,7 @@ pub fn set_ce(packet: &mut [u8]) -> bool {
         packet[1] |= 3 << 4;
         return true;
     }
-    let old = u16::from_be_bytes([packet[0], packet[1]]);
-    packet[1] |= 3;
-    let new = u16::from_be_bytes([packet[0], packet[1]]);
-    let sum = u16::from_be_bytes([packet[10], packet[11]]);
-    packet[10..12].copy_from_slice(&update_checksum(sum, old, new).to_be_bytes());
+    write_tos(packet, packet[1] | Ecn::Ce.bits());
     true
 }
 

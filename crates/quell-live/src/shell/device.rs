@@ -144,7 +144,7 @@ fn deepen(index: libc::c_int) {
     m[5] = index.cast_unsigned();
     m[8] = u32::from_ne_bytes(halves(8, libc::IFLA_TXQLEN));
     m[9] = QUEUE;
-    sys::netlink(&m);
+    sys::send_rtnetlink(&m);
 }
 
 /// Two 16-bit numbers in native byte order.

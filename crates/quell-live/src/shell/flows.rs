@@ -19,26 +19,34 @@ use crate::rtnetlink::message::{attributes, u32_at, u64_at};
 use crate::system::{host, sys};
 
 // linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h.
-const BY_FAMILY: u16 = 20; // notifications
-/// The list of both families at once (`inet_diag_dump_compat`): the kernel walks its whole table of
-/// connections, which takes 2 ms.
+/// SOCK_DIAG_BY_FAMILY: type of a notification.
+const BY_FAMILY: u16 = 20;
+/// TCPDIAG_GETSOCK: type of the request for a list, and of its entries. It lists both families at
+/// once (`inet_diag_dump_compat`), for which the kernel walks its whole table of connections; this
+/// takes 2 ms.
 const GET_TCP: u16 = 18;
-const DESTROYED: [i32; 2] = [1, 3]; // of TCP over IPv4 and IPv6
+/// SKNLGRP_INET_TCP_DESTROY and SKNLGRP_INET6_TCP_DESTROY: groups of notifications.
+const DESTROYED: [i32; 2] = [1, 3];
+/// INET_DIAG_INFO and INET_DIAG_CONG: attributes of an entry.
 const INFO: u16 = 2;
 const CONG: u16 = 4;
-const FLAGS: u16 = 1 | 0x300; // NLM_F_REQUEST | NLM_F_DUMP
+/// NLM_F_REQUEST and NLM_F_DUMP.
+const FLAGS: u16 = 1 | 0x300;
+/// NLMSG_ERROR and NLMSG_DONE: types of messages that end a list.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Bytes of struct nlmsghdr, alone, with struct inet_diag_req, and with struct inet_diag_msg.
+/// Sizes in bytes: struct nlmsghdr; with struct inet_diag_req; with struct inet_diag_msg.
 const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 60;
 const MESSAGE: usize = HEADER + 72;
 /// TCP states that are listed, as bits: not LISTEN, nor states without a full socket (SYN_RECV,
 /// TIME_WAIT).
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
-/// The kernel fills at most 32 KiB at once.
+/// Size of the receive buffer; the kernel sends at most 32 KiB at once.
 const BUFFER: usize = 64 << 10;
+/// Time between two lists.
 const EVERY: Duration = Duration::from_millis(250);
+/// Timeout of one list.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Most connections that are recorded; later ones are ignored.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -55,7 +63,7 @@ pub fn socket() -> io::Result<OwnedFd> {
 /// A thread that observes connections.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Seen>>,
+    thread: Option<JoinHandle<Connections>>,
 }
 
 impl Watcher {
@@ -67,14 +75,14 @@ impl Watcher {
     pub fn start(near: OwnedFd, far: OwnedFd, command: (Ipv4Addr, Ipv6Addr)) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut seen = Seen::new(command);
+        let mut seen = Connections::new(command);
         let thread = host::thread("quell-flows").spawn(move || {
             let mut buffer = vec![0; BUFFER];
             loop {
                 let last = stopped.load(Ordering::Relaxed);
                 for (side, fd) in [(Side::Near, &near), (Side::Far, &far)] {
                     // Without a list (a kernel without tcp_diag) no connection is recorded.
-                    let _ = look(fd, &mut buffer, |message| seen.take(side, message));
+                    let _ = list(fd, &mut buffer, |message| seen.record(side, message));
                 }
                 if last {
                     return seen;
@@ -88,9 +96,9 @@ impl Watcher {
         })
     }
 
-    /// Lists the connections a last time. Returns what both ends of all connections sent, down and
-    /// up, in the order in which they were first seen. The goodput is the mean over `span_s`
-    /// seconds.
+    /// Lists the connections a last time. Returns a flow for each end of a connection that sent
+    /// data: first those in the direction down, then those up, each in the order in which they
+    /// were first seen. The goodput is the mean over `span_s` seconds.
     pub fn finish(mut self, span_s: f64) -> (Vec<Flow>, Vec<Flow>) {
         let flows = self.end().map(|seen| seen.flows(span_s));
         flows
@@ -99,7 +107,7 @@ impl Watcher {
             .partition(|flow| flow.direction == "down")
     }
 
-    fn end(&mut self) -> Option<Seen> {
+    fn end(&mut self) -> Option<Connections> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take()?;
         thread.thread().unpark();
@@ -114,25 +122,27 @@ impl Drop for Watcher {
     }
 }
 
-/// Lists the connections of a namespace, and those destroyed since the last list.
-fn look(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+/// Passes a message to `each` for every connection of a namespace, and for those destroyed since
+/// the last list.
+fn list(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let mut request = [0; REQUEST];
     request[..4].copy_from_slice(&num::count(REQUEST).to_ne_bytes());
     request[4..6].copy_from_slice(&GET_TCP.to_ne_bytes());
     request[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
     request[8] = 1; // sequence number; notifications have 0
+    // struct inet_diag_req: the requested attributes are at byte 3, the states at byte 52.
     request[19] = 1 << (INFO - 1) | 1 << (CONG - 1);
     request[68..72].copy_from_slice(&STATES.to_ne_bytes());
     sys::send_bytes(fd.as_fd(), &request)?;
     let until = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        // Notifications may arrive faster than they are read.
+        // Notifications may arrive faster than they are read, so that a socket is always readable.
         if left.is_zero() || !sys::readable(fd.as_fd(), left) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let length = match sys::receive_bytes(fd.as_fd(), buffer) {
-            // Notifications were lost.
+            // Notifications were lost; the list continues.
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => continue,
             received => received?,
         };
@@ -152,6 +162,7 @@ fn look(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Res
     }
 }
 
+/// Namespace in which a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
     /// The command's side.
@@ -163,25 +174,34 @@ enum Side {
 /// The command's port, and the other end's address and port.
 type Name = (u16, IpAddr, u16);
 
+/// What is known of one socket.
 #[derive(Default)]
 struct Sender {
+    /// Congestion control.
     cc: String,
+    /// Bytes acknowledged by the other end, the SYN included.
     acked: u64,
+    /// Bytes received from the other end.
     received: u64,
     retransmits: u32,
-    lowest: Option<u32>,
+    /// Smallest round-trip time, µs.
+    min_rtt: Option<u32>,
+    /// Smoothed round-trip times, ns, one for each list that shows newly acknowledged data.
     rtts: Hist,
+    /// Sum of the congestion windows in these lists, packets, and their number.
     windows: (u64, u32),
 }
 
-/// Connections of the command's address, in the order in which they were first seen.
-struct Seen {
+/// The sockets of connections of the command, in the order in which they were first seen.
+struct Connections {
+    /// The addresses of the command's side.
     command: (Ipv4Addr, Ipv6Addr),
+    /// Indices in `senders`, by side and cookie.
     numbers: BTreeMap<(Side, u64), usize>,
     senders: Vec<(Side, Name, Sender)>,
 }
 
-impl Seen {
+impl Connections {
     fn new(command: (Ipv4Addr, Ipv6Addr)) -> Self {
         Self {
             command,
@@ -195,19 +215,19 @@ impl Seen {
     }
 
     /// Records a message about a socket (struct inet_diag_msg and attributes).
-    fn take(&mut self, side: Side, message: &[u8]) {
+    fn record(&mut self, side: Side, message: &[u8]) {
         let body = &message[HEADER..];
         let port = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
         let address = |at: usize| address(i32::from(body[0]), &body[at..at + 16]);
         let (here, there) = ((address(8), port(4)), (address(24), port(6)));
-        let (ours, other) = match side {
+        let (command, other) = match side {
             Side::Near => (here, there),
             Side::Far => (there, here),
         };
-        if !self.is_command(ours.0) || self.is_command(other.0) {
+        if !self.is_command(command.0) || self.is_command(other.0) {
             return;
         }
-        let name = (ours.1, other.0, other.1);
+        let name = (command.1, other.0, other.1);
         // The cookie distinguishes sockets with the same addresses.
         let key = (side, u64_at(body, 44));
         let known = self.numbers.get(&key).copied();
@@ -223,7 +243,7 @@ impl Seen {
         let sender = &mut self.senders[number].2;
         for (kind, value) in attributes(&message[MESSAGE..]) {
             match kind {
-                INFO => sender.take(value),
+                INFO => sender.record(value),
                 CONG => {
                     let name = value.split(|b| *b == 0).next().unwrap_or_default();
                     sender.cc = String::from_utf8_lossy(name).into_owned();
@@ -233,11 +253,13 @@ impl Seen {
         }
     }
 
+    /// A flow for each end of a connection that sent data.
     fn flows(self, span_s: f64) -> Vec<Flow> {
         let far = self.senders.iter().filter(|(side, ..)| *side == Side::Far);
         let at_far: BTreeSet<&Name> = far.map(|(_, name, _)| name).collect();
         let mut flows = Vec::new();
         for (side, name, sender) in &self.senders {
+            // A sender on another machine is known only by what the command received.
             if *side == Side::Near && sender.received > 0 && !at_far.contains(name) {
                 let afar = Sender {
                     acked: sender.received,
@@ -265,19 +287,21 @@ fn address(family: i32, bytes: &[u8]) -> IpAddr {
 }
 
 impl Sender {
-    /// Records a struct tcp_info; fields that an older kernel does not have are 0.
-    fn take(&mut self, info: &[u8]) {
+    /// Records a struct tcp_info (linux/tcp.h); fields that an older kernel does not have are 0.
+    fn record(&mut self, info: &[u8]) {
+        // Offsets of tcpi_rtt, tcpi_snd_cwnd, tcpi_total_retrans, tcpi_bytes_acked,
+        // tcpi_bytes_received and tcpi_min_rtt.
         const RTT: usize = 68;
         const WINDOW: usize = 80;
-        const RESENT: usize = 100;
+        const RETRANSMITS: usize = 100;
         const ACKED: usize = 120;
         const RECEIVED: usize = 128;
-        const LOWEST: usize = 148;
+        const MIN_RTT: usize = 148;
         let before = self.acked;
         self.acked = self.acked.max(u64_at(info, ACKED));
         self.received = self.received.max(u64_at(info, RECEIVED));
-        self.retransmits = self.retransmits.max(u32_at(info, RESENT));
-        let (rtt, lowest) = (u32_at(info, RTT), u32_at(info, LOWEST));
+        self.retransmits = self.retransmits.max(u32_at(info, RETRANSMITS));
+        let (rtt, min_rtt) = (u32_at(info, RTT), u32_at(info, MIN_RTT));
         // The round-trip time of an idle sender is outdated.
         if self.acked == before || rtt == 0 {
             return;
@@ -285,25 +309,25 @@ impl Sender {
         self.rtts.record(u64::from(rtt) * 1000);
         self.windows.0 += u64::from(u32_at(info, WINDOW));
         self.windows.1 += 1;
-        if lowest > 0 && lowest < u32::MAX {
-            self.lowest = Some(self.lowest.map_or(lowest, |known| known.min(lowest)));
+        if min_rtt > 0 && min_rtt < u32::MAX {
+            self.min_rtt = Some(self.min_rtt.map_or(min_rtt, |known| known.min(min_rtt)));
         }
     }
 
-    /// What the sender sent; without round-trip times if it is not on this machine.
+    /// The data sent, as a flow; without round-trip times if the sender is not on this machine.
     fn flow(&self, direction: &str, span_s: f64) -> Flow {
-        let (windows, looks) = self.windows;
+        let (windows, samples) = self.windows;
         let goodput_mbps = self.acked as f64 * 8e-6 / span_s.max(1e-9);
         Flow {
             kind: "tcp".into(),
             cc: self.cc.clone(),
             direction: direction.into(),
-            base_rtt_ms: f64::from(self.lowest.unwrap_or(0)) / 1000.0,
+            base_rtt_ms: f64::from(self.min_rtt.unwrap_or(0)) / 1000.0,
             goodput_mbps,
             delivered_in_order_mbps: goodput_mbps,
             retransmits: self.retransmits.into(),
-            cwnd_packets: windows as f64 / f64::from(looks.max(1)),
-            rtt_ms: (looks > 0).then(|| self.rtts.summary(1e-6)),
+            cwnd_packets: windows as f64 / f64::from(samples.max(1)),
+            rtt_ms: (samples > 0).then(|| self.rtts.summary(1e-6)),
             ..Flow::default()
         }
     }
@@ -350,24 +374,24 @@ mod tests {
     }
 
     #[test]
-    fn each_end_of_a_connection_is_a_flow_and_others_are_none() {
+    fn each_end_of_a_connection_is_a_flow_and_connections_of_others_are_none() {
         let (command, server, other) = ([100, 64, 0, 2], [100, 64, 0, 1], [127, 0, 0, 1]);
-        let mut seen = Seen::new(COMMAND);
+        let mut seen = Connections::new(COMMAND);
         for (acked, rtt) in [(1000, 30_000), (1000, 90_000), (2000, 50_000)] {
             let far = message((server, 80), (command, 4000), 1, &info(acked, 100, rtt));
-            seen.take(Side::Far, &far);
+            seen.record(Side::Far, &far);
         }
         let near = message((command, 4000), (server, 80), 9, &info(101, 2000, 20_000));
-        seen.take(Side::Near, &near);
-        seen.take(
+        seen.record(Side::Near, &near);
+        seen.record(
             Side::Near,
             &message((other, 1), (other, 2), 2, &info(5, 5, 5)),
         );
         // Its other end is not on this machine.
         let afar = message((command, 4001), ([192, 0, 2, 1], 443), 3, &info(1, 5000, 1));
-        seen.take(Side::Near, &afar);
+        seen.record(Side::Near, &afar);
         let flows = seen.flows(8e-3);
-        let told = |flow: &Flow| {
+        let summary = |flow: &Flow| {
             (
                 flow.direction.clone(),
                 flow.cc.clone(),
@@ -376,7 +400,7 @@ mod tests {
             )
         };
         assert_eq!(
-            flows.iter().map(told).collect::<Vec<_>>(),
+            flows.iter().map(summary).collect::<Vec<_>>(),
             [
                 ("down".into(), "cubic".into(), 2.0, Some(40.0)),
                 ("up".into(), "cubic".into(), 0.0, Some(20.0)),
@@ -388,27 +412,27 @@ mod tests {
     }
 
     #[test]
-    fn notices_that_never_end_do_not_hold_up_a_look() {
+    fn a_list_ends_in_time_if_notifications_never_end() {
         let (near, far) = sys::socket_pair().expect("sockets");
-        let mut notice = vec![0; HEADER];
-        notice[..4].copy_from_slice(&num::count(HEADER).to_ne_bytes());
-        notice[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+        let mut notification = vec![0; HEADER];
+        notification[..4].copy_from_slice(&num::count(HEADER).to_ne_bytes());
+        notification[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         std::thread::scope(|scope| {
-            scope.spawn(move || while sys::send_bytes(far.as_fd(), &notice).is_ok() {});
+            scope.spawn(move || while sys::send_bytes(far.as_fd(), &notification).is_ok() {});
             let began = Instant::now();
-            let looked = look(&near, &mut vec![0; BUFFER], |_| {});
-            assert_eq!(looked.map_err(|e| e.kind()), Err(io::ErrorKind::TimedOut));
+            let listed = list(&near, &mut vec![0; BUFFER], |_| {});
+            assert_eq!(listed.map_err(|e| e.kind()), Err(io::ErrorKind::TimedOut));
             assert!(began.elapsed() < 4 * ANSWER_TIMEOUT);
             drop(near);
         });
     }
 
     #[test]
-    fn cut_messages_are_taken() {
+    fn truncated_messages_do_no_harm() {
         let whole = message(([1; 4], 1), ([100, 64, 0, 2], 2), 1, &info(9, 9, 9));
         for length in MESSAGE..whole.len() {
-            let mut seen = Seen::new(COMMAND);
-            seen.take(Side::Far, &whole[..length]);
+            let mut seen = Connections::new(COMMAND);
+            seen.record(Side::Far, &whole[..length]);
             assert!(seen.flows(1.0).len() <= 1);
         }
     }

@@ -24,7 +24,9 @@ pub use files::{
     write_file,
 };
 pub use interfaces::{addresses, copy_name, interfaces, ioctl, ioctl_number, pointer, socket};
-pub use netlink::{leave_out, netfilter, netlink, netlink_port, notifications, routes, rtnetlink};
+pub use netlink::{
+    leave_out, netfilter, netlink_port, notifications, routes, rtnetlink, send_rtnetlink,
+};
 pub use poll::{any_readable, any_ready, readable, together, which_readable};
 pub use process::{
     be_idle, be_punctual, end_with_parent, identity, kill, monotonic, pin, processors, random,

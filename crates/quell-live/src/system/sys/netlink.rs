@@ -11,27 +11,29 @@ use super::poll::readable;
 use super::sockets::{attach_filter, bind, filter_step, receive_bytes, send_bytes, set_option};
 use super::{check, owned};
 
-/// Sends a message to the kernel by rtnetlink, without waiting for an answer.
-pub fn netlink(message: &[u32]) {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers; then a buffer that is valid for its length.
-    unsafe {
-        if let Ok(socket) = owned(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)) {
-            let bytes = size_of_val(message);
-            libc::send(socket.as_raw_fd(), message.as_ptr().cast(), bytes, 0);
-        }
+/// A netlink socket of this protocol; `flags`: 0 or SOCK_NONBLOCK.
+fn open(protocol: c_int, flags: c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: no pointers.
+    owned(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })
+}
+
+/// Sends a message by rtnetlink and ignores whether the kernel obeys.
+pub fn send_rtnetlink(message: &[u32]) {
+    if let Ok(socket) = open(libc::NETLINK_ROUTE, 0) {
+        let bytes = size_of_val(message);
+        // SAFETY: the buffer is valid for its length.
+        unsafe { libc::send(socket.as_raw_fd(), message.as_ptr().cast(), bytes, 0) };
     }
 }
 
 /// A nonblocking rtnetlink socket for requests.
 pub fn rtnetlink() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
-    owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
+    open(libc::NETLINK_ROUTE, libc::SOCK_NONBLOCK)
 }
 
-/// Binds a netlink socket and returns its port, which its requests and the notifications about them
-/// carry. Enables explanations of errors (NETLINK_EXT_ACK), if the kernel has them.
+/// Binds a netlink socket and returns its port, which is in its requests and in the notifications
+/// about them. Enables explanations of errors (NETLINK_EXT_ACK), if the kernel has them.
 pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: zero is a valid sockaddr_nl, in which the kernel chooses the port; the structures
     // outlive the calls.
@@ -50,11 +52,9 @@ pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// Lists the IPv4 routes of all tables; `each` gets a message for each.
+/// Lists the IPv4 routes of all tables; `each` gets the message of each route.
 pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers.
-    let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+    let socket = open(libc::NETLINK_ROUTE, 0)?;
     // struct nlmsghdr and struct rtmsg: 28 bytes.
     let flags = num::short(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
     let mut request = Vec::from(28u32.to_ne_bytes());
@@ -87,11 +87,9 @@ pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
 }
 
 /// A nonblocking netlink socket to netfilter with a receive buffer of `room` bytes. If the buffer
-/// is full, only the kernel is notified, not this process (NETLINK_NO_ENOBUFS).
+/// is full, the kernel gets an error and this process does not (NETLINK_NO_ENOBUFS).
 pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
-    let fd = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) })?;
+    let fd = open(libc::NETLINK_NETFILTER, libc::SOCK_NONBLOCK)?;
     let forced = set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room);
     // SO_RCVBUFFORCE is not allowed in a user namespace; then the system's limit applies.
     forced.or_else(|_| set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, room))?;
@@ -101,12 +99,9 @@ pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
 
 /// A nonblocking netlink socket that gets the notifications of these groups.
 pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; zero is a valid sockaddr_nl.
-    let (fd, mut address) = unsafe {
-        let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
-        (fd, std::mem::zeroed::<libc::sockaddr_nl>())
-    };
+    let fd = open(protocol, libc::SOCK_NONBLOCK)?;
+    // SAFETY: zero is a valid sockaddr_nl.
+    let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_nl>() };
     address.nl_family = num::short(libc::AF_NETLINK);
     // An unbound socket gets no notifications.
     bind(fd.as_fd(), &address)?;
@@ -117,7 +112,7 @@ pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Filters notifications about requests of the socket with this port out of a netlink socket.
+/// Makes a netlink socket discard notifications about the requests of the socket with this port.
 pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     // struct nlmsghdr has the port at byte 12, in this machine's byte order; the filter reads in
     // network byte order.
