@@ -11,8 +11,8 @@ use crate::packet::{Pkt, micros};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Datagrams};
 
-/// Largest number of flows for which each TCP flow has quantiles of its RTT and delay, and largest
-/// count of a table whose flows have quantiles of their delay.
+/// Most flows in a scenario for which each TCP flow has quantiles of its RTT and delay. Also the
+/// largest `count` of a `[[flow]]` for which its delays are measured.
 const DETAILED: u32 = 100;
 
 /// Results of one flow or of one source of short transfers.
@@ -64,17 +64,19 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Totals of a connection, of whose segments `lost` were dropped or lost.
     pub fn of(c: &Connection, lost: u64) -> Self {
         let (next, segments, end) = (c.receiver.next, c.receiver.segments(), c.receiver.end());
         let mss = u64::from(c.sender.s.mss);
-        // Only a transfer's last segment may be shorter.
-        let missing = |upto: u64| match upto {
+        // Bytes by which the segment before `end` is shorter than the MSS. Only a transfer's last
+        // segment can be.
+        let shortfall = |end: u64| match end {
             0 => 0,
-            upto => mss - u64::from(c.sender.payload(upto - 1)),
+            end => mss - u64::from(c.sender.payload(end - 1)),
         };
         Self {
-            bytes: segments.1 * mss - missing(end),
-            in_order: segments.0 * mss - missing(next),
+            bytes: segments.1 * mss - shortfall(end),
+            in_order: segments.0 * mss - shortfall(next),
             retransmits: c.sender.retransmits,
             sent: c.sender.sent(),
             lost,
@@ -90,6 +92,7 @@ impl Totals {
         self.lost += more.lost;
     }
 
+    /// The growth of the totals since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes: self.bytes - earlier.bytes,
@@ -132,7 +135,7 @@ impl Report {
 }
 
 /// Sums over the ACKs that one report's senders handled. They are separate from the report so that
-/// those of many flows lie close together.
+/// the sums of many flows are close together in memory.
 #[derive(Clone, Debug, Default)]
 pub struct AckStats {
     count: u64,
@@ -163,10 +166,14 @@ pub struct Measures {
     pub bin_at: Instant,
     /// Time series so far.
     pub series: Option<Box<Series>>,
-    pub warm_now: Instant,
+    /// End of the warm-up, if it is over.
+    warm_at: Instant,
+    /// Width of the series' bins.
     pub bin: Duration,
-    pub measuring: bool,
-    pub detailed: bool,
+    /// Whether the warm-up is over.
+    measuring: bool,
+    /// Whether each TCP flow has its own quantiles, for which there must be few flows.
+    detailed: bool,
     /// See [`delay::spacing`].
     pub spacing: u16,
 }
@@ -192,7 +199,7 @@ impl Measures {
                     ..Series::default()
                 })
             }),
-            warm_now: Instant::ZERO,
+            warm_at: Instant::ZERO,
             bin: bin.unwrap_or(Duration::MAX),
             measuring: false,
             detailed: flows <= u64::from(DETAILED),
@@ -200,9 +207,15 @@ impl Measures {
         }
     }
 
-    /// End of the warm-up.
+    /// Ends the warm-up: from now on everything is recorded.
+    pub fn end_warmup(&mut self, now: Instant) {
+        self.warm_at = now;
+        self.measuring = true;
+    }
+
+    /// End of the warm-up; 0 before it.
     pub fn warm_at(&self) -> Instant {
-        self.warm_now
+        self.warm_at
     }
 
     /// Whether each TCP flow has its own quantiles, for which there must be few flows.
@@ -239,12 +252,14 @@ impl Measures {
         all
     }
 
-    /// Smoothed RTT of bulk transfers, ns, one value per ACK.
+    /// Smoothed RTT of bulk transfers, and of all flows without a histogram of their own, ns, one
+    /// value per ACK.
     pub fn rtt_of_transfers(&self) -> Hist {
         let mut all = self.rtt.clone();
-        let of = self.reports.iter().zip(&self.acks);
-        let of = of.filter(|(r, _)| matches!(r.kind, "tcp" | "download" | "upload" | "backup"));
-        of.filter_map(|(_, a)| a.rtt.as_ref())
+        let flows = self.reports.iter().zip(&self.acks);
+        let bulk =
+            flows.filter(|(r, _)| matches!(r.kind, "tcp" | "download" | "upload" | "backup"));
+        bulk.filter_map(|(_, a)| a.rtt.as_ref())
             .for_each(|own| all.merge(own));
         all
     }
@@ -293,15 +308,15 @@ impl Measures {
         c.receiver.until_sample = c.sampler.sampled(delay, delays);
     }
 
-    /// Tells the application, if any, that a datagram leaves.
+    /// Tells the datagram's application, if it has one, that it leaves.
     pub fn sends(&mut self, d: &Datagrams) {
         if let Some((app, way)) = d.app {
             self.apps[usize::from(app)].sent(way, num::low_u32(d.sent));
         }
     }
 
-    /// Records a datagram that has arrived. Returns the slot of a source that must be called
-    /// because of it, and the time of the call.
+    /// Records a datagram that has arrived. Returns a source to call because of it: its slot, and
+    /// the time of the call.
     #[inline(never)]
     pub fn got_datagram(
         &mut self,

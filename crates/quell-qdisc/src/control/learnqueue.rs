@@ -22,11 +22,11 @@
 //!   range is not punished: it does nothing.
 //!
 //! Where the paper contradicts itself or is not specific, both readings are available
-//! ([`readings`]). With the published reward, α, the first limit and the initial Q are not
-//! specified either; here they are 1/visits (which equations 9 and 10 call for; or `alpha`), 1 and
-//! 0, calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows. With a
-//! constant α, or a first limit of 400, the limit then stays where it began: rewards are positive,
-//! and untried actions count as 0.
+//! ([`readings`]). The paper does not specify α, the first limit and the initial Q of the published
+//! reward either. Here α is 1/visits (which equations 9 and 10 call for) unless `alpha` is given,
+//! the first limit is 1 and Q is 0. They are calibrated on one and on five TCP flows, as `quell
+//! reproduce learnqueue` shows. With a constant α, or a first limit of 400, the limit stays where
+//! it began: the published rewards are positive, and untried actions count as 0.
 //!
 //! The table can be saved to a file, from which another queue starts (`table.rs`).
 
@@ -74,7 +74,8 @@ pub struct Params {
     /// Learning rate (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning is
     /// proved to converge).
     pub alpha: Option<f64>,
-    /// The least 1 / visits, so that the table follows a change (default 0.1).
+    /// Lower bound of 1 / visits as the learning rate, so that the table follows a change of the
+    /// link (default 0.1).
     #[serde(default = "published::alpha_min")]
     pub alpha_min: f64,
     /// First probability of exploring (default 0.1).
@@ -411,7 +412,8 @@ impl LearnQueue {
         self.discovered
     }
 
-    /// Q of the next smaller (action 0) or larger limit (1) at a limit from 1 to `max_size`, ms.
+    /// Q of an action (0: the next smaller limit, 1: the next larger one) at a limit from 1 to
+    /// `max_size`, ms.
     pub fn q(&self, limit: u32, action: usize) -> f64 {
         self.q.ms(self.limits.row(limit), action)
     }
@@ -492,8 +494,7 @@ impl LearnQueue {
                 let best = q[next][0].max(q[next][1]);
                 let old = q[row][action];
                 let goal = reward_ms + self.gamma * best;
-                // The literal form has no fixed point to settle at; the range is that of the
-                // integers.
+                // The literal form need not converge; its range is that of the integers.
                 let bound = f64::from(i32::MAX) / 1000.0;
                 q[row][action] = match literal {
                     true => ((1.0 - alpha) * old + goal).clamp(-bound, bound),

@@ -1,6 +1,6 @@
 //! Echo requests of a router to reflectors, upstream through its shaper and modem, and the answers
-//! downstream. Controllers of a shaper's rate use the answers ([`Echo`]); records do not contain
-//! them.
+//! downstream. Controllers of a shaper's rate read the answers. Records contain neither requests
+//! nor answers.
 
 use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{Ecn, Rng};
@@ -12,9 +12,11 @@ use crate::scenario::Ping;
 /// An answer that its reflector will send.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
+    /// Time at which the reflector sends it.
     pub at: Instant,
-    /// Departure of the request, and its one-way delay, µs.
+    /// Departure of the request from the router, µs.
     pub sent: u32,
+    /// One-way delay of the request, µs.
     pub up: u32,
 }
 
@@ -23,23 +25,26 @@ pub struct Answer {
 pub struct Pinger {
     pub id: FlowId,
     pub hash: u32,
-    /// The paths up and down.
+    /// The paths of requests (up) and answers (down).
     pub ways: [Path; 2],
     /// The reflector's number.
     pub number: u32,
     pub ping: Ping,
-    /// Time of the next request, and time at and after which none is sent.
+    /// Time of the next request.
     pub at: Instant,
+    /// Time from which on no request is sent.
     pub stop: Instant,
-    /// Part of the round trip behind the modem, and the part of that on the way to the reflector.
+    /// Part of the round trip behind the modem.
     pub rest: Duration,
+    /// Part of `rest` on the way to the reflector.
     pub there: Duration,
+    /// Answers that the reflector has not sent yet.
     pub answers: Vec<Answer>,
     pub rng: Rng,
 }
 
 impl Pinger {
-    /// The last port of a request or an answer.
+    /// The last queue on the path of a request or an answer.
     pub fn last_port(&self, request: bool) -> u8 {
         self.ways[usize::from(!request)].data.1
     }
@@ -50,7 +55,7 @@ impl Pinger {
         times.min().unwrap_or(NEVER)
     }
 
-    /// A packet on one of the paths.
+    /// A packet on one of the paths: a request (`way` 0) or an answer (1).
     pub fn packet(&self, way: usize, overhead: u32) -> Pkt {
         let len = self.ping.size + overhead;
         Pkt::new(Kind::Udp, self.id, self.hash, 0, len, 0, Ecn::NotEct).of_client(way == 0)

@@ -20,10 +20,11 @@ const SHIFT_G: u32 = 4;
 pub struct Dctcp {
     /// Moving average of the share of marked packets, in 1/1024.
     alpha: u32,
-    /// `Sock::delivered` and `delivered_ce` at the start of this round, and the sequence number at
-    /// which it ends.
+    /// [`Sock::delivered`] at the start of this round.
     old_delivered: u64,
+    /// [`Sock::delivered_ce`] at the start of this round.
     old_delivered_ce: u64,
+    /// The sequence number at which this round ends.
     next_seq: u64,
     /// Window before the last reduction.
     loss_cwnd: u32,
@@ -72,8 +73,8 @@ impl Ops for Dctcp {
     fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.loss_cwnd = s.cwnd;
         // RFC 8257, section 3.3, step 9: cwnd (1 - alpha / 2).
-        let less = (u64::from(s.cwnd) * u64::from(self.alpha)) >> 11;
-        (s.cwnd - num::low_u32(less)).max(2)
+        let reduction = u64::from(s.cwnd) * u64::from(self.alpha) / u64::from(2 * ONE);
+        (s.cwnd - num::low_u32(reduction)).max(2)
     }
 
     #[inline]
@@ -86,14 +87,14 @@ impl Ops for Dctcp {
         if s.una < self.next_seq {
             return;
         }
-        // RFC 8257, section 3.3, steps 5 to 8. Where the shift gives 0, below 16/1024,
-        // alpha becomes 0.
+        // RFC 8257, section 3.3, steps 5 to 8. Below 16/1024, where the shift gives 0, alpha
+        // becomes 0.
         let decay = self.alpha >> SHIFT_G;
         self.alpha -= if decay == 0 { self.alpha } else { decay };
         let marked = s.delivered_ce - self.old_delivered_ce;
         if marked > 0 {
             let delivered = (s.delivered - self.old_delivered).max(1);
-            let share = (marked << (10 - SHIFT_G)) / delivered;
+            let share = marked * u64::from(ONE >> SHIFT_G) / delivered;
             self.alpha = (self.alpha + num::low_u32(share)).min(ONE);
         }
         self.start_round(s);

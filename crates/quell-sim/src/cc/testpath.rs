@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use super::{AckEvent, CaState, CongestionControl, Event, RateSample, Sock};
 use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 
-/// Data of a packet that its ACK needs.
+/// State of the connection when a packet was sent, which its ACK needs.
 struct Sent {
     at: Instant,
+    /// Arrival of its ACK.
     ack: Instant,
     delivered: u64,
     delivered_at: Instant,
@@ -18,23 +19,29 @@ struct Sent {
     marked: bool,
 }
 
+/// The sender, and the path of its packets and their ACKs.
 pub struct Path {
     pub cc: CongestionControl,
     pub s: Sock,
     pub now: Instant,
-    /// Transmission time of a packet, base RTT, and sojourn above which packets are marked.
+    /// Transmission time of a packet.
     pub service: Duration,
+    /// Base RTT.
     pub rtt: Duration,
+    /// Packets with a longer sojourn are marked.
     pub mark_beyond: Duration,
+    /// Time at which the last queued packet has been sent.
     free_at: Instant,
+    /// Packets that are not acknowledged.
     out: VecDeque<Sent>,
     delivered_at: Instant,
     first_sent: Instant,
+    /// The sequence number at which the reaction to a mark ends.
     cwr_end: u64,
 }
 
 impl Path {
-    /// `rate` packets per second.
+    /// A new connection over a bottleneck of `rate` packets per second.
     pub fn new(cc: CongestionControl, rate: u64, rtt: Duration) -> Self {
         let mut p = Self {
             cc,
@@ -61,6 +68,7 @@ impl Path {
         self.free_at.saturating_since(self.now) / self.service
     }
 
+    /// Sends and receives ACKs for this time.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -164,7 +172,7 @@ pub fn rate(mbit: u64) -> u64 {
     mbit * 1_000_000 / 12_000
 }
 
-/// The mean of `f` each millisecond for `time`.
+/// Runs for `time`; returns the mean of `f`, evaluated every millisecond.
 pub fn mean(path: &mut Path, time: Duration, f: impl Fn(&Path) -> f64) -> f64 {
     let n = time / MS;
     let sum: f64 = (0..n)

@@ -21,7 +21,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Parses TOML. `path` appears in errors, and traces are looked up in its folder.
+    /// Parses TOML. Errors name `path`, and paths of traces are relative to its folder.
     ///
     /// # Errors
     /// If it is not TOML.
@@ -55,7 +55,7 @@ impl Source {
     /// directory.
     fn with_traces_from_here(mut self) -> Self {
         let dir = Path::new(&self.path).parent().unwrap_or(Path::new(""));
-        let find = |table: &mut Table| {
+        let join = |table: &mut Table| {
             for key in ["trace", "modem_trace"] {
                 if let Some(Node::Text(trace)) = table.get_mut(key)
                     && !trace.starts_with("builtin:")
@@ -65,11 +65,11 @@ impl Source {
                 }
             }
         };
-        self.file.tables_mut("hop").iter_mut().for_each(find);
+        self.file.tables_mut("hop").iter_mut().for_each(join);
         if let Some(Node::Table(link)) = self.file.get_mut("link") {
-            find(link);
+            join(link);
             if let Some(Node::Table(up)) = link.get_mut("up") {
-                find(up);
+                join(up);
             }
         }
         self
@@ -84,10 +84,10 @@ impl Source {
         Ok(self)
     }
 
-    /// Changes keys. A table changes the keys that it names and leaves the others. If there is a
-    /// list of tables, it changes each of them; a key that only some kinds of flows have is changed
-    /// only in flows of these kinds. A list of tables replaces the previous value.
-    /// [`Node::Nothing`] removes a key.
+    /// Changes keys. A table changes the keys that it names and leaves the others. Where the file
+    /// has a list of tables (`[[flow]]`), a table changes each of them; a key that only some kinds
+    /// of flows have is changed only in flows of these kinds. A list of tables replaces the
+    /// previous value. [`Node::Nothing`] removes a key.
     pub fn replace(mut self, changes: &Table) -> Self {
         if changes.has("flow") {
             overrides::put_default_flow(&mut self.file);
@@ -125,12 +125,12 @@ impl Source {
     }
 }
 
-/// Merges changes into a table of this name (`link.up`, `flow`).
+/// Merges changes into a table of this name (`link.up`, `flow`). See [`Source::replace`].
 fn merge(into: &mut Table, changes: &Table, name: &str) {
     let keys = keys::keys_of(name);
     for (key, value) in changes.iter() {
         let inner = tree::join(name, key);
-        let fresh = |changes: &Table| {
+        let new_table = |changes: &Table| {
             let mut table = Table::new(changes.path());
             merge(&mut table, changes, &inner);
             table
@@ -145,25 +145,31 @@ fn merge(into: &mut Table, changes: &Table, name: &str) {
                 continue;
             }
             (Node::Table(changes), Some(Node::Tables(tables))) => {
-                let of_some = |key: &str| tables.iter().any(|t| keys::takes(t, &inner, key));
-                let of_some: Vec<_> = changes.iter().map(|(key, _)| of_some(key)).collect();
-                for table in tables {
-                    let mut own = changes.clone();
-                    for ((key, _), of_some) in changes.iter().zip(&of_some) {
-                        if *of_some && !changes.has("kind") && !keys::takes(table, &inner, key) {
-                            own.remove(key);
-                        }
-                    }
-                    merge(table, &own, &inner);
-                }
+                merge_each(tables, changes, &inner);
                 continue;
             }
-            (Node::Table(changes), _) => Node::Table(fresh(changes)),
-            (Node::Tables(list), _) => Node::Tables(list.iter().map(fresh).collect()),
+            (Node::Table(changes), _) => Node::Table(new_table(changes)),
+            (Node::Tables(list), _) => Node::Tables(list.iter().map(new_table).collect()),
             (value, _) => value.clone(),
         };
         let replaced = keys.map_or_else(Vec::new, |k| keys::replaced(k, key));
         replaced.iter().for_each(|k| into.remove(k));
         into.put(key, value);
+    }
+}
+
+/// Merges changes into each table of a list. A key that only some of the tables take is left out
+/// for the others, unless their kind is changed, too.
+fn merge_each(tables: &mut [Table], changes: &Table, name: &str) {
+    let by_some = |key: &str| tables.iter().any(|table| keys::takes(table, name, key));
+    let by_some: Vec<_> = changes.iter().map(|(key, _)| by_some(key)).collect();
+    for table in tables {
+        let mut own = changes.clone();
+        for ((key, _), by_some) in changes.iter().zip(&by_some) {
+            if *by_some && !changes.has("kind") && !keys::takes(table, name, key) {
+                own.remove(key);
+            }
+        }
+        merge(table, &own, name);
     }
 }

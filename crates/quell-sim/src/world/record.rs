@@ -62,10 +62,11 @@ impl World {
         let now = self.now;
         let totals = self.totals();
         let measures = &mut self.measures;
+        let detailed = measures.is_detailed();
         let reports = measures.reports.iter_mut().zip(&mut measures.acks);
         for ((r, a), t) in reports.zip(totals) {
             r.warm = t;
-            if measures.detailed && !r.cc.is_empty() {
+            if detailed && !r.cc.is_empty() {
                 a.rtt = Some(Box::default());
             }
         }
@@ -75,8 +76,7 @@ impl World {
         if let Some(cell) = &mut self.net.cell {
             cell.restart(now);
         }
-        self.measures.warm_now = now;
-        self.measures.measuring = true;
+        self.measures.end_warmup(now);
     }
 
     /// Ends a bin of the series.

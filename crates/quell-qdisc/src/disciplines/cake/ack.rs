@@ -6,15 +6,15 @@ use super::params::AckFilter;
 use crate::parts::flows::{FlowId, Flows, Place};
 use crate::{Acknowledgment, Drops, Packet};
 
-/// True if `a` is later than `b`, both wrapping.
+/// Whether `a` is later than `b`: wrapping sequence numbers or timestamps.
 fn after(a: u32, b: u32) -> bool {
     b.wrapping_sub(a).cast_signed() < 0
 }
 
-/// The SACK blocks of an older ACK compared with those of a newer one.
+/// Comparison of the SACK blocks of an older ACK with those of a newer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sack {
-    /// The older ACK reports something that the newer one does not.
+    /// The older one reports bytes that the newer one does not.
     Needed,
     /// Both report the same.
     Same,
@@ -32,7 +32,7 @@ fn compare(old: &Acknowledgment, new: &Acknowledgment) -> Sack {
     }
     let covered = |(start, end): (u32, u32)| {
         let within = |(from, to): (u32, u32)| !after(from, start) && !after(end, to);
-        // A duplicate (RFC 2883) is reported only once.
+        // A block below the ACK's number reports a duplicate (RFC 2883), and only this ACK does.
         !after(old.number, start) && of(new).any(within)
     };
     if !of(old).all(covered) {
@@ -49,7 +49,8 @@ fn compare(old: &Acknowledgment, new: &Acknowledgment) -> Sack {
     }
 }
 
-/// True if the newer ACK of the same connection reports all that the older one does.
+/// Whether the newer ACK of a connection makes the older one superfluous: the older one carries no
+/// data, and the newer one reports all that it does and something more.
 fn supersedes(new: &Acknowledgment, old: &Acknowledgment) -> bool {
     if !old.pure
         || after(old.number, new.number)
@@ -65,7 +66,9 @@ fn supersedes(new: &Acknowledgment, old: &Acknowledgment) -> bool {
     }
 }
 
-/// The queued ACK that the flow's last packet supersedes, if there is one.
+/// The queued ACK to drop because of the flow's last packet, if there is one: the oldest of two
+/// that this packet supersedes. With the aggressive filter, a single one is dropped, too, if no
+/// packet is between the two.
 pub(super) fn superfluous<P: Packet, D: Drops<P>>(
     flows: &Flows<P>,
     flow: FlowId,
@@ -78,10 +81,10 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
         return None;
     }
     let new = owner.acknowledgment(last)?;
-    // The first ACK found, and the number of packets between it and the last packet (0 for
-    // neighbours).
+    // The oldest superseded ACK, and the number of packets between it and the last packet.
     let mut found: Option<(Place, Acknowledgment, usize)> = None;
-    let mut seen = 0;
+    // Number of superseded ACKs.
+    let mut superseded = 0;
     for (i, (place, packet)) in flows.packets_in(flow).take(queued - 1).enumerate() {
         let Some(old) = owner.acknowledgment(packet) else {
             continue;
@@ -92,7 +95,7 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
         // A change of the flags is information: the ACK before it is kept.
         if found.as_ref().is_some_and(|(_, f, _)| f.echo != old.echo) {
             found = None;
-            seen -= 1;
+            superseded -= 1;
         }
         if !supersedes(&new, &old) {
             continue;
@@ -100,8 +103,8 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
         if found.is_none() {
             found = Some((place, old, queued - 2 - i));
         }
-        seen += 1;
-        if seen > 1 {
+        superseded += 1;
+        if superseded > 1 {
             return found.map(|(place, ..)| place);
         }
     }

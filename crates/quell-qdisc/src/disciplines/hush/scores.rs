@@ -1,16 +1,16 @@
 //! Choice of the victim: the flow with the highest score, found without visiting every flow.
 //!
 //! A flow's score is its bytes queued plus shares of its recent and its steady service. The shares
-//! follow the target: on every link, a flow that used the whole link for that long counts as if it
-//! had `service` and `steady` targets queued. So a flow whose burst fills the queue by itself is
-//! the victim, and among flows with one packet each it is the one with the most service.
+//! follow the target: on every link, a flow that uses the whole link counts as if it had `service`
+//! plus `steady` targets queued. So a flow whose burst fills the queue by itself is the victim, and
+//! among flows with one packet each it is the one with the most service.
 //!
-//! A tournament holds an upper bound of each flow's score. A score rises when a packet arrives; its
-//! flow is then noted, and the next search first updates the bounds of the noted flows. It then
-//! lowers the highest bound to its flow's score until the highest bound is exact. A search costs
-//! one update for each flow with an arrival since the last search, and one for each bound that is
-//! too high: at most all flows, after a period of the gauges. When the shares grow, every flow is
-//! noted. Among equal scores the flow with the lowest number is found.
+//! A tournament holds an upper bound of each flow's score. Only an arrival or larger shares raise a
+//! score. The flow of an arrival is noted; when the shares grow, every flow is. A search first
+//! updates the bounds of the noted flows. It then lowers the highest bound to its flow's score
+//! until the highest bound is exact. This costs one update for each noted flow, and one for each
+//! bound that is too high: at most all flows, after a period of the gauges. Among equal scores the
+//! flow with the lowest number is found.
 
 use super::fixed::{self, Q};
 use super::link::{Link, MEMORY};
@@ -66,12 +66,12 @@ impl Shares {
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
     bounds: Tournament,
-    /// Flows with an arrival since the last search, as a list and as flags.
+    /// Flows noted since the last search, as a list and as flags.
     risen: Vec<FlowId>,
     is_risen: Vec<bool>,
 }
 
-/// A score as a value of the tournament: the highest score is the least value.
+/// A score as a value of the tournament, which finds the least: the highest score has the least.
 fn rank(score: u32) -> u64 {
     u64::from(!score)
 }
@@ -87,7 +87,7 @@ impl Scores {
         }
     }
 
-    /// The flow with the highest score. There must be one.
+    /// The flow with the highest score; 0 if there is no flow.
     pub fn most(&mut self, score: impl Fn(FlowId) -> u32) -> FlowId {
         for flow in self.risen.drain(..) {
             self.is_risen[flow as usize] = false;
