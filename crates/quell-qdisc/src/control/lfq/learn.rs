@@ -18,6 +18,8 @@
 //!   random weights; for the first `WARM_UP` batches only the critic is trained. It is trained
 //!   with Adam and repeats earlier experiments, because plain gradient descent is too slow
 //!   (`quell train lfq --critic-rate --replay`).
+//! - A step of the actor is bounded, because the network may answer with hundreds of packets on a
+//!   link unlike those of its training.
 //!
 //! When a guard's classic controller acts, or the network's answer is not finite, the experiments
 //! end without a sample, and the network in the queue's words is in force again; the actor
@@ -48,7 +50,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 const BATCH: usize = 40;
 /// Batches for which only the critic is trained.
 const WARM_UP: u64 = 10;
-/// Rate of the actor's plain gradient descent, the paper's.
+/// Largest rate of the actor's plain gradient descent, the paper's.
 const ACTOR_RATE: f32 = 0.01;
 /// Learning rate of the critic's Adam.
 const CRITIC_RATE: f32 = 1e-3;
@@ -481,7 +483,9 @@ impl Learner {
         }
     }
 
-    /// A step of the actor down the mean absolute error, unless a weight would not be finite.
+    /// A step of the actor down the mean absolute error, unless a weight would not be finite. It
+    /// changes the outputs by no more than their mean, to first order: where they are hundreds of
+    /// packets, a step at the full rate would be larger than they are.
     fn fit_actor(&mut self, features: &[f32], labels: &[f32]) {
         let count = labels.len() as f32;
         let outputs = self.actor.forward(features);
@@ -491,8 +495,14 @@ impl Learner {
             std::cmp::Ordering::Greater => 1.0 / count,
         };
         let slopes: Vec<f32> = outputs.iter().zip(labels).map(slope).collect();
+        let mean = outputs.iter().map(|o| f64::from(*o)).sum::<f64>() / f64::from(count);
         self.actor.backward(&slopes);
-        let mut plain = Optimizer::Sgd { rate: ACTOR_RATE };
+        // A step of rate r changes the outputs by r |gradient|^2 to first order.
+        let squares = self.actor.gradients().iter().map(|g| f64::from(g * g));
+        let bound = num::single(mean.max(1.0) / squares.sum::<f64>());
+        let mut plain = Optimizer::Sgd {
+            rate: ACTOR_RATE.min(bound),
+        };
         // Else the weights are unchanged.
         let _ = self.actor.step(&mut plain);
     }

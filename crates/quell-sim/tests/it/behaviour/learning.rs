@@ -93,6 +93,8 @@ fn lfq_learn_earns_more_than_the_frozen_network_on_a_link_unlike_those_of_its_tr
     let mut frozen = flows("lfq alpha 10");
     let [learned, before] = [&mut learning, &mut frozen].map(reward_at_the_end);
     println!("{learned} {before} {:?}", lfq_progress(&learning));
+    // No step is so large that an answer is not finite.
+    assert_eq!(lfq_progress(&learning).reset, 0);
     // A full link without a queue earns 0.375.
     assert!(learned > 0.2 && before < 0.0, "{learned} {before}");
 }
