@@ -35,6 +35,8 @@ fn main() {
     let mut pool = Pool::new(2048, 1 << 25);
     let until = Duration::from_nanos((seconds.unwrap_or(2.0) * 1e9) as u64);
     let every = BYTES as u64 * 8 * SEC / (RATE * 6 / 5);
+    let samples = link.controller_mut().and_then(|it| it.samples());
+    let mut learner = samples.map(|samples| samples.another());
     let mut packets = 0;
     for k in 0..until.div_ceil(every) {
         let now = Instant::ZERO + k * every;
@@ -48,6 +50,14 @@ fn main() {
             pool.give(place);
         }
         packets += 1;
+        // As often as `quell live` hands decisions to a learner.
+        if packets % 1000 == 0
+            && let Some(learner) = &mut learner
+            && let Some(samples) = link.controller_mut().and_then(|it| it.samples())
+        {
+            samples.pass(learner);
+            learner.drain(|_, _, _| ());
+        }
     }
     println!("{packets}");
 }
