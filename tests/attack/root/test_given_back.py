@@ -760,6 +760,25 @@ def test_state_of_attach_survives_another_interface_with_the_old_name(tmp_path: 
     assert same == "same"
 
 
+EARLIER = (
+    PLANT.replace("NAME", "v0")
+    + """
+sed -i '1s/{/{"boot": 1, /' /run/quell/*.json
+"$live" detach v0 2>&1
+tc qdisc show dev w0 | head -1
+ls /run/quell/*.json 2>/dev/null || echo none
+"""
+)
+
+
+def test_detach_removes_no_queue_of_an_interface_that_has_the_index_since_another_boot(tmp_path: Path) -> None:
+    """If `/run` is not a tmpfs, the file survives a boot, and the interface's number may now be another one's."""
+    said, shown, left = lines(tmp_path, EARLIER)
+    assert "v0: was attached before the last start of the system" in said
+    assert shown.startswith("qdisc mq 9dff: root"), shown
+    assert left == "none"
+
+
 FORWARDING = """
 cd /proc/sys/net/ipv4
 echo 0 >ip_forward

@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
     };
     let left = match &file {
-        Some(file) => match file.read::<Saved>()? {
+        Some(file) => match file.read::<Saved>()?.filter(|left| !left.is_old()) {
             Some(left) if left.device != device => not_elsewhere(&left, dev).map(|()| None)?,
             left => left,
         },
@@ -246,7 +246,7 @@ fn mark(
 /// Prints what is attached to a device, with its gauges.
 fn shown(dev: &str, rows: &[QdiscState]) -> Result<(), Error> {
     let saved = held(dev)?.read::<Saved>()?;
-    let saved = saved.filter(|saved| saved.has_own_root(rows));
+    let saved = saved.filter(|saved| !saved.is_old() && saved.has_own_root(rows));
     let saved = saved.ok_or_else(|| nothing(dev))?;
     let now = sys::monotonic();
     let mut out = std::io::stdout().lock();

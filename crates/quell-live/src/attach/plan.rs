@@ -12,6 +12,7 @@ use crate::rtnetlink::message::{NEW_QDISC, ROOT};
 use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applied};
 use crate::rtnetlink::tree::describe;
 use crate::system::command::quoted;
+use crate::system::host;
 
 /// Most queues, as `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place
 /// in memory.
@@ -122,6 +123,7 @@ impl Plan {
     /// discipline's knobs and gauges.
     pub fn saved(&self, name: &str, page: u32, hooks: Vec<Hook>) -> Saved {
         Saved {
+            boot: host::boot(),
             device: self.device,
             name: name.to_owned(),
             page,

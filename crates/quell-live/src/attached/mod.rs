@@ -27,7 +27,9 @@ pub fn page_to_steer(device: u32) -> Result<Page, Error> {
 
 fn find(device: u32) -> Result<Saved, Error> {
     ATTACH
-        .find(None, |saved: &Saved| saved.device == device)?
+        .find(None, |saved: &Saved| {
+            saved.device == device && !saved.is_old()
+        })?
         .ok_or_else(|| {
             let error = Error::new("/run/quell has no state file of quell attach for it");
             let remedy =

@@ -34,6 +34,9 @@ pub const ATTACH: Command = Command {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
+    /// Identifies the system start in which the file was written; 0: unknown.
+    #[serde(default)]
+    pub boot: u64,
     /// Interface index.
     pub device: u32,
     /// Name of the attached discipline, without `quell_`.
@@ -82,6 +85,11 @@ impl Saved {
             slots: self.slots,
             name: &self.name,
         }
+    }
+
+    /// Whether the file is from an earlier system start, so that its device is another one.
+    pub fn is_old(&self) -> bool {
+        host::is_earlier(self.boot)
     }
 
     /// Whether the root of its device is still one of quell's disciplines. It may be the previous
@@ -181,6 +189,10 @@ pub fn unhook(hooks: &[Hook], rtnl: &mut RtnlWriter) -> Result<(), Error> {
 /// # Errors
 /// If the kernel refuses.
 pub fn undo(saved: &Saved) -> Result<String, Error> {
+    if saved.is_old() {
+        let what = "was attached before the last start of the system, which removed that";
+        return Ok(what.to_owned());
+    }
     // For a deleted device, some kernels list nothing and others return an error.
     if host::is_gone(saved.device) {
         return Ok("is gone".to_owned());
@@ -209,7 +221,7 @@ mod tests {
     #[test]
     fn hostile_values_are_refused() {
         let saved = json!({
-            "device": 2, "name": "hush", "page": 9, "slots": 2, "root": 0x9DFF_0000u32,
+            "boot": 3, "device": 2, "name": "hush", "page": 9, "slots": 2, "root": 0x9DFF_0000u32,
             "before": {"rows": [{"handle": 65536, "parent": 4294967295u32, "kind": "fq_codel", "options": [1, 2]}]},
             "hooks": [{"device": 2, "priority": 49152, "program": 7, "makes": true, "removes": true}],
         });

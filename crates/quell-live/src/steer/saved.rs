@@ -105,11 +105,9 @@ impl Saved {
         }
     }
 
-    /// Whether the file is from an earlier system start (`/run` may outlive it), so that its device
-    /// is another one.
+    /// Whether the file is from an earlier system start, so that its device is another one.
     fn is_old(&self) -> bool {
-        let now = host::boot();
-        now != 0 && self.boot != 0 && self.boot != now
+        host::is_earlier(self.boot)
     }
 
     /// Whether a state file other than `own` has one of these queues, by another name of the device

@@ -138,6 +138,13 @@ pub fn boot() -> u64 {
     *BOOT.get_or_init(read)
 }
 
+/// Whether a state file that was written in the system start `then` (0: unknown) is from an earlier
+/// one: `/run` may outlive a start, and devices have other indices now.
+pub fn is_earlier(then: u64) -> bool {
+    let now = boot();
+    now != 0 && then != 0 && then != now
+}
+
 /// The index of an interface.
 pub fn index(dev: &str) -> Option<u32> {
     let name = CString::new(dev).ok()?;
