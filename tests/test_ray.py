@@ -80,6 +80,22 @@ def test_an_address_without_a_listener_is_reported_at_once(address: str, capsys:
     assert took < late.allowed_s(15)
 
 
+@pytest.mark.torch
+def test_no_cluster_is_joined_that_another_user_may_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `auto`, Ray takes the address in /tmp/ray/ray_current_cluster, and its results are programs (pickle)."""
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+
+    def joined(*_: object, **__: object) -> None:
+        raise ConnectionError("joined")
+
+    monkeypatch.setattr(ray, "init", joined)
+    assert cli.call([*SHORT, "--ray", "auto"]) == 2
+    said = capsys.readouterr().err
+    assert said == "quell: --ray auto: this is not an address; write local, or HOST:PORT of a running cluster\n"
+
+
 LOCAL = """
 import subprocess
 from quell.experiments import executor

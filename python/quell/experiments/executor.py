@@ -259,9 +259,12 @@ class _Actor:
 
 
 def _reach(address: str) -> None:
-    """Check within seconds whether the address answers; Ray would try for many minutes."""
+    """Check within seconds whether the address answers; Ray would try for many minutes.
+
+    `auto` is refused: Ray would join the cluster that any user names in /tmp/ray or in the arguments of a process.
+    """
     host, colon, port = address.rpartition("//")[2].rpartition(":")
-    if address in ("local", "auto"):
+    if address == "local":
         return
     if not (colon and host and port.isdigit()):
         raise ValueError("this is not an address")
