@@ -6,11 +6,13 @@
 //!
 //! Deviations, each undone by [`Params::published_reward`]:
 //!
-//! - **The reward has the action's sign.** As printed, equation 14 has no optimum that depends on
-//!   the target: with L the limit and d(L) its delay, the target T enters its derivative −δ d'(L) +
-//!   η (max_delay − T) e'(L) only as a weight of the enqueue rate e. Here an increase earns x = δ
-//!   (T − d) + η T (1 − e) and a decrease −x. Both are the steps of a potential whose maximum is
-//!   where the mean of d is T (1 + (1 − e) η / δ), so that no cycle of actions pays.
+//! - **The reward has the action's sign.** As printed, equation 14 rewards a limit, whatever the
+//!   action was, and its best limit hardly depends on the target. With L the limit, d(L) the delay
+//!   and e(L) the enqueue rate, the slope of the reward is −δ d'(L) + η (max_delay − T) e'(L), in
+//!   which the target T is only a weight of e. Here an increase of the limit earns x = δ (T − d) +
+//!   η T (1 − e), and a decrease −x. So the limit rises while x is positive and falls while it is
+//!   negative: it settles where the mean of d is T (1 + (1 − e) η / δ). Steps up and down again add
+//!   up to 0, so that no cycle of actions pays.
 //! - **Equation 12 is left out by default** (η 0): a term that is the same for both actions cannot
 //!   decide between them.
 //! - **Limits grow by 14 %**, 39 states from 1 to 400: a step of one packet is smaller than the
