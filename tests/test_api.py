@@ -372,7 +372,7 @@ def test_controllers_are_compared_beside_queues() -> None:
     assert swept["controller"].to_list() == ["Still", "Still"]
     for given, words in (
         ([("fifo", 3)], "not a controller: it has no decide"),
-        ([("fifo",)], "has 1 parts"),
+        ([("fifo",)], "has 1 part;"),
         ([("fifo", Still({})), ("fifo", Still({"limit": 5}))], "two queues are called fifo [+] Still; give them names"),
     ):
         with pytest.raises(quell.InputError, match=words):
