@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from circles import ALLOWED, Crate
-
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -58,13 +56,6 @@ def test_a_circle_of_two_folders_is_found_though_none_of_their_files_is_in_one(t
     assert (before.returncode, after.returncode) == (0, 1), before.stdout
     assert "left/one.rs:1: left::one uses right::three\n" in after.stdout
     assert "right/four.rs:2: right::four uses left::two\n" in after.stdout
-
-
-@pytest.mark.parametrize(("crate", "module"), ALLOWED)
-def test_a_module_whose_uses_are_not_counted_would_be_in_a_circle(crate: str, module: tuple[str, ...]) -> None:
-    name = "::".join(module)
-    found = Crate(ROOT / "crates" / crate / "src").circles()
-    assert any(f" {name} uses " in use for circle in found for use in circle)
 
 
 def test_paths_in_tests_comments_and_strings_are_not_uses(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ use quell_link::error::Error;
 use quell_link::record::Run;
 use quell_link::words::Queue;
 use quell_qdisc::Rng;
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::control::learnqueue::{LearnQueue, Table};
 use quell_qdisc::control::rlaqm::RlAqm;
 use quell_qdisc::policy::Policy;

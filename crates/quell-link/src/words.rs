@@ -40,7 +40,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quell_qdisc::control::Control;
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::disciplines;
 use quell_qdisc::policy::Policy;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::control::learnqueue::readings::{
     Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update,
 };

@@ -1,10 +1,9 @@
 //! `lfq`: a fair queue in which a network sets each flow's limit. The network comes from a file or
 //! is one of those that quell ships.
 
-use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::control::lfq::learn::{self, Learning};
 use quell_qdisc::control::networks::Networks;
-use quell_qdisc::control::{Control, lfq as control};
+use quell_qdisc::control::{Control, LearnedState, lfq as control};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{disciplines, fq_fifo};
 

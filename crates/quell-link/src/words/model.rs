@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::control::networks::Networks;
 use quell_qdisc::policy::Policy;
 

@@ -1,11 +1,10 @@
 //! `rlaqm`: a FIFO whose drop probability a network sets. The network comes from a file or is one
 //! that quell ships.
 
-use quell_qdisc::control::learned::LearnedState;
 use quell_qdisc::control::networks::Networks;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
-use quell_qdisc::control::{Control, rlaqm};
+use quell_qdisc::control::{Control, LearnedState, rlaqm};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::time::{Duration, US};
 use quell_qdisc::{disciplines, fifo};

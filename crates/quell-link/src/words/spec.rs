@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::policy::Policy;
 
 use super::Built;

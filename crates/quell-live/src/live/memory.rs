@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 
 use super::settings::{Direction, Plan};
 use crate::plane::link::Params;

@@ -166,7 +166,7 @@ mod tests {
     use crate::packet::header::Class;
     use crate::plane::link::{Live, Params};
     use quell_link::words::Queue;
-    use quell_qdisc::control::learned::LearnedState;
+    use quell_qdisc::control::LearnedState;
     use quell_qdisc::control::lfq::FEATURES;
     use quell_qdisc::control::networks::Networks;
     use quell_qdisc::num;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use quell_link::line::{Line, Share};
 use quell_link::server::Rate;
 use quell_qdisc::control::Delay;
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::{num, time};
 use serde::Serialize;
 

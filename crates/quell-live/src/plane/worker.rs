@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use quell_link::Error;
 use quell_link::passive::Stamped;
-use quell_qdisc::control::learned::LearnedState;
+use quell_qdisc::control::LearnedState;
 use quell_qdisc::time::Instant;
 use quell_qdisc::{Ecn, Packet};
 

@@ -24,8 +24,9 @@ use std::fmt;
 use watch::{Watch, tightness};
 
 use super::learn::{Learner, Outbox, Update};
-use super::learned::LearnedState;
-use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
+use super::{
+    Arrival, Clock, Control, Decision, Departure, Explanation, LearnedState, Loss, SubQueue,
+};
 use crate::time::{Duration, Instant, MS, SEC};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng};
 

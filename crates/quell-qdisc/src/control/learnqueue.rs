@@ -41,8 +41,7 @@ use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update};
 use serde::{Deserialize, Serialize};
 pub use table::{Card, FORMAT, Table};
 
-use super::learned::LearnedState;
-use super::{Control, SubQueue};
+use super::{Control, LearnedState, SubQueue};
 use crate::num;
 use crate::time::{Duration, MS, SEC, US};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};

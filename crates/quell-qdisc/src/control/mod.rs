@@ -12,7 +12,6 @@ pub mod fixed;
 pub mod guard;
 pub mod law;
 pub mod learn;
-pub mod learned;
 pub mod learnqueue;
 pub mod lfq;
 pub mod networks;
@@ -27,6 +26,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::policy::Error;
 use crate::time::{Duration, Instant};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng, SubGauges};
 
@@ -269,7 +269,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     }
 
     /// What it has learned so far, if it learns while it serves, or is a guard of one that does.
-    fn learned(&self) -> Option<learned::LearnedState> {
+    fn learned(&self) -> Option<LearnedState> {
         None
     }
 
@@ -293,6 +293,53 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
 
     /// Sets the clock on which a guard times decisions; other controllers ignore it.
     fn time_decisions(&mut self, _clock: Clock) {}
+}
+
+/// What a controller has learned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LearnedState {
+    /// The table of `learnqueue`.
+    Table(Box<learnqueue::Table>),
+    /// The networks of `rlaqm learn` or `lfq learn`.
+    Networks(networks::Networks),
+}
+
+impl LearnedState {
+    /// The bytes of a file; `origin` says what has learned it, and where.
+    ///
+    /// # Errors
+    /// If the file's card cannot be written, which does not happen.
+    pub fn save(&self, origin: &str) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Table(table) => learnqueue::Table::clone(table).from(origin, 0).save(),
+            Self::Networks(networks) => networks.save(origin),
+        }
+    }
+
+    /// Reads a file of this origin for a controller that has learned nothing yet and is in this
+    /// state; `file` is its name, for errors.
+    ///
+    /// # Errors
+    /// If the bytes are not what was written, or of another origin or controller.
+    pub fn load(&self, file: &str, bytes: &[u8], origin: &str) -> Result<Self, Error> {
+        let (state, found, fits) = match self {
+            Self::Table(untrained) => {
+                let table = learnqueue::Table::load(file, bytes)?;
+                let found = table.card().trained_on.clone();
+                // The same words may mean other limits in another release.
+                let fits = table.limits() == untrained.limits();
+                (Self::Table(Box::new(table)), found, fits)
+            }
+            Self::Networks(untrained) => {
+                let (networks, found) = untrained.load(file, bytes)?;
+                (Self::Networks(networks), found, true)
+            }
+        };
+        match found == origin && fits {
+            true => Ok(state),
+            false => Err(Error::new(format!("is of {found:?}")).at(file)),
+        }
+    }
 }
 
 /// Clones a controller behind its trait.

@@ -28,9 +28,10 @@
 
 use super::{FEATURES, LIMITS, Lfq};
 use crate::control::learn::{self, Outbox, Update};
-use crate::control::learned::LearnedState;
 use crate::control::networks::{Critic, Networks, Second};
-use crate::control::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
+use crate::control::{
+    Arrival, Control, Decision, Departure, Explanation, LearnedState, Loss, SubQueue,
+};
 use crate::policy::{Adam, Affine, Error, Init, Optimizer, Policy, Trainee};
 use crate::time::{Duration, Instant, SEC};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};

@@ -12,9 +12,8 @@
 use super::dqn::{Dqn, Pay, PeriodReward, Settings};
 use super::{Adjacent, RlAqm};
 use crate::control::learn::{self, Blocks, Outbox, Trial, Update, Verdict};
-use crate::control::learned::LearnedState;
 use crate::control::networks::{Networks, Second};
-use crate::control::{Control, Explanation, SubQueue};
+use crate::control::{Control, Explanation, LearnedState, SubQueue};
 use crate::policy::{Error, Policy};
 use crate::time::Duration;
 use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};
