@@ -365,6 +365,9 @@ def test_controllers_are_compared_beside_queues() -> None:
     assert frame.select("queue", "controller", "seed").unique().height == 6
     summary = quell.summary(frame).select("queue", "controller", "runs").rows()
     assert summary == [("codel", None, 2), ("fifo limit 900", "five", 2), ("fifo", "Still", 2)]
+    # The front is that of all rows: codel carries as much as a long FIFO, with less delay.
+    beside = quell.compare(aqm=["codel", ("fifo limit 900", Still({}))], **link | {"flows": ["cubic:2"], "rtt": "20ms"})
+    assert quell.summary(beside).select("controller", "front").rows() == [(None, True), ("Still", False)]
     alone = quell.run(aqm="fifo limit 900", controller=Named({"limit": 5}), **LINK)
     assert frame["trace_hash"].to_list().count(alone["trace_hash"][0]) == 1, "the first seed is the run's"
     assert alone["controller"].to_list() == ["five"]

@@ -405,13 +405,6 @@ def test_the_help_of_a_list_does_not_promise_records_of_runs(quell: Quell, comma
     assert "--json PATH|- What is shown, as JSON" in lines
 
 
-@pytest.mark.parametrize("words", ["./mine.py", "mine.py:MyQueue", "mine:MyQueue"])
-def test_a_file_of_python_as_a_queue_gets_the_way_to_run_it(quell: Quell, words: str) -> None:
-    done = quell("compare", "home", "--aqm", words)
-    assert done.returncode == 2
-    assert "quell.compare(aqm=[MyQueue]) (docs/how-to/extending.md)" in done.stderr
-
-
 def test_a_queue_that_may_be_on_the_front_by_chance_gets_more_runs(quell: Quell, tmp_path: Path) -> None:
     words = ["compare", "--rate", "5mbit", "--rtt", "100ms", "--flow", "download:3", "--duration", "6s"]
     words += ["--warmup", "1s", "--aqm", "pfifo", "--aqm", "fq_codel", "--aqm", "codel"]

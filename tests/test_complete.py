@@ -37,6 +37,7 @@ def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
     [
         ("quell comp", ["compare"]),
         ("quell compare --aqm fq_p", ["fq_pie"]),
+        ("quell compare --aqm my", ["my-links/", "my.py"]),
         ("quell live --aqm dual", ["dualpi2"]),
         ("quell compare wifi-h", ["wifi-house"]),
         ("quell compare --trace builtin:lte-", ["builtin:lte-up"]),
@@ -69,6 +70,7 @@ def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
 def test_values_are_completed(line: str, values: list[str], tmp_path: Path) -> None:
     (tmp_path / "my.toml").touch()
     (tmp_path / "my.txt").touch()
+    (tmp_path / "my.py").touch()
     (tmp_path / "my-links").mkdir()
     (tmp_path / "my-links/one.toml").touch()
     if {"--dev", "steer", "watch"} & set(line.split()) and not Path("/sys/class/net/lo").exists():

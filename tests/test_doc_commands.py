@@ -11,8 +11,8 @@ import pytest
 from typer.main import get_command
 
 from conftest import ROOT
-from quell import _core
 from quell.cli import dispatch
+from quell.experiments import own
 from quell.tune import search, space
 from test_doc_outputs import printed
 
@@ -50,7 +50,8 @@ def test_there_are_many() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=name_of)
-def test_a_printed_command_is_understood(command: tuple[str, tuple[str, ...]]) -> None:
+def test_a_printed_command_is_understood(command: tuple[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where the examples are
     group, words = GROUP, dispatch.with_port(command[1])
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words.pop(0)]
@@ -62,7 +63,7 @@ def test_a_printed_command_is_understood(command: tuple[str, tuple[str, ...]]) -
     for queue in [queues] if isinstance(queues, str) else queues:
         # Files that the reader has trained do not exist here.
         if " model " not in queue and " table " not in queue and queue != "NAME":
-            assert _core.queue(queue)
+            assert own.parse([queue])
 
 
 def shortened(words: tuple[str, ...]) -> list[str] | None:
@@ -110,6 +111,7 @@ def test_a_printed_simulation_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert dispatch.call(command[1]) == 0, capsys.readouterr().err
     for option in OUTPUTS:
         if option in command[1] and (target := command[1][command[1].index(option) + 1]) != "-":

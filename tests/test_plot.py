@@ -36,6 +36,15 @@ def test_the_front_has_a_dot_for_each_queue_where_the_summary_says(runs: pl.Data
     assert axes.get_xscale() == "log"
 
 
+def test_a_queue_with_a_controller_and_without_are_two() -> None:
+    records = [make_record("fifo", 1, goodput=10, p95=20.0), make_record("fifo", 1, goodput=9, p95=5.0)]
+    records[1]["controller"] = "Aimd"
+    [legend] = plot.front(frame_of(records)).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["fifo", "fifo + Aimd"]
+    [axes] = plot.sojourn(frame_of(records)).axes
+    assert [line.get_label() for line in axes.lines] == ["fifo", "fifo + Aimd"]
+
+
 def test_goodputs_that_are_equal_look_equal() -> None:
     records = [make_record(name, seed, goodput=10 + seed / 1000, p95=20.0) for name in ("a", "b") for seed in (1, 2)]
     low, high = plot.front(frame_of(records)).axes[0].get_ylim()

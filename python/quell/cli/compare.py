@@ -13,10 +13,10 @@ from quell import _core
 from quell._core import InputError, Scenario
 from quell.cli import complete
 from quell.cli.options import Jobs, Ray, Rpm, Seeds
-from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
+from quell.cli.simulate import Changes, Output, heading, simulate, spread, status
 from quell.common.console import bar, err, out
 from quell.common.text import counted, one_line, si
-from quell.experiments import responsiveness
+from quell.experiments import own, responsiveness
 from quell.experiments.experiment import Outcome
 from quell.experiments.queue import Parsed
 from quell.inputs import flent as flent_file
@@ -32,6 +32,7 @@ EXAMPLES = (
     "  quell compare --trace builtin:lte --rtt 40ms --flow cubic:2\n\n"
     "  quell compare --tc 'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'\n\n"
     "  tc qdisc show | quell compare --tc -\n\n"
+    "  quell compare --aqm fq_codel --aqm mine.py:MyQueue --aqm 'fifo limit 100 + mine.py:MyController'\n\n"
     "  quell compare lte --seeds 100 --ray 10.0.0.1:6379\n\n"
     "  quell compare autorate\n\n"
     "  quell compare before.json after.json --html both.html"
@@ -54,8 +55,8 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="WORDS",
-            help="Queue words as in tc; repeatable. Default: the file's queue, then every usual kind.",
-            autocompletion=complete.words,
+            help="Queue words as in tc, or FILE.py:NAME; repeatable. Default: the file's queue, then every usual kind.",
+            autocompletion=complete.queues,
         ),
     ] = None,
     seeds: Seeds = None,
@@ -103,8 +104,8 @@ def compare(
     targets = output.targets()
     measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
     scenario = changes.load(file if measured is None else measured.scenario(), seeds)
-    queues = [aqm_words(words) for words in aqm] if aqm else None
-    spec = _reality(scenario) if real else None
+    queues = own.parse(aqm, ray=ray) if aqm else None
+    spec = _reality(scenario, queues or ()) if real else None
     run = partial(simulate, threads=jobs, ray=ray)
     outcome = responsiveness.compare(scenario, queues, run, rpm=rpm, more=seeds is None, **output.bins(targets))
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
@@ -129,10 +130,12 @@ def compare(
     return status(outcome)
 
 
-def _reality(scenario: Scenario) -> dict[str, Any]:
+def _reality(scenario: Scenario, queues: Sequence[Parsed]) -> dict[str, Any]:
     """Check the requirements of `--real` before anything runs."""
     from quell.linux import real
 
+    if python := next((queue for queue in queues if not isinstance(queue, _core.Queue)), None):
+        raise InputError(f"--real: {python}: what is written in Python is only simulated; leave it or --real out")
     return real.check(scenario)
 
 

@@ -47,6 +47,14 @@ def words(incomplete: str) -> Completions:
     return [(f"{before} {option}", about) for option, about in _starting(_named(options), last)]
 
 
+def queues(incomplete: str) -> Completions:
+    """Complete queue words, or a file of Python: the queue itself, or after ` + ` its controller."""
+    before, plus, last = incomplete.rpartition(" + ")
+    return ([] if plus else words(incomplete)) + [
+        (f"{before}{plus}{name}", about) for name, about in _files(last, (".py",))
+    ]
+
+
 def _named(options: Iterable[dict[str, str]]) -> Iterable[tuple[str, str]]:
     # A flag and its opposite are listed as one option, `ecn|noecn`.
     return ((name, option["meaning"]) for option in options for name in option["name"].split("|"))

@@ -206,5 +206,9 @@ def _bug(error: BaseException) -> int:
     if "QUELL_TRACEBACK" in os.environ:
         raise error
     message = error_line(f"{type(error).__name__}: {error}")
+    own = import_module("quell.experiments.own")
+    if where := own.where(error):
+        err.print(f"quell: {error_line(where)}: {message} (QUELL_TRACEBACK=1 shows all calls)", soft_wrap=True)
+        return BAD_INPUT
     err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", soft_wrap=True)
     return FAILED

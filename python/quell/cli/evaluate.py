@@ -20,7 +20,7 @@ from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
 from quell.common.text import counted
 from quell.evaluation import candidate, link, run, show
-from quell.experiments import experiment
+from quell.experiments import experiment, own
 from quell.experiments.executor import executor
 from quell.views.targets import Targets, command
 
@@ -45,8 +45,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="WORDS",
-            help=f"Queue words; repeatable. Default: {', '.join(run.DEFAULT_QUEUES)}.",
-            autocompletion=complete.words,
+            help=f"Queue words, or FILE.py:NAME; repeatable. Default: {', '.join(run.DEFAULT_QUEUES)}.",
+            autocompletion=complete.queues,
         ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Evaluate a queue of every kind.")] = False,
@@ -79,10 +79,8 @@ def evaluate(
     for option, path in (("--json", json), ("--html", html)):
         if path is not None and same(str(path), str(state), written=True):
             raise InputError(f"{option} {path}: finished runs are kept there until all is done; name another file")
-    try:
-        queues = candidate.parse_all(list(aqm or (_every() if all_ else run.DEFAULT_QUEUES)))
-    except InputError as error:
-        raise InputError(f"--aqm: {error}") from None
+    given = aqm or (_every() if all_ else run.DEFAULT_QUEUES)
+    queues = [candidate.Candidate(queue) for queue in own.parse(given, ray=ray)]
     plan = run.plan(link.parse(line), queues, sections=run.sections_of(sections), seeds=seeds)
     try:
         with executor(ray) as on, ExitStack() as shown:

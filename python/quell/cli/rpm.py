@@ -18,9 +18,9 @@ from quell.cli.options import (
     Tc,
     Trace,
 )
-from quell.cli.simulate import aqm_words, heading, simulate, status
+from quell.cli.simulate import heading, simulate, status
 from quell.common.console import out
-from quell.experiments import experiment
+from quell.experiments import experiment, own
 from quell.views import table
 from quell.views.targets import Targets
 
@@ -32,7 +32,9 @@ def rpm(
     aqm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORDS", help="Queue words; repeatable. Default: every queue.", autocompletion=complete.words
+            metavar="WORDS",
+            help="Queue words, or FILE.py:NAME; repeatable. Default: every queue.",
+            autocompletion=complete.queues,
         ),
     ] = None,
     seeds: Seeds = None,
@@ -49,7 +51,7 @@ def rpm(
 
     targets = Targets(json)
     given = experiment.load(file, rate=rate, rtt=rtt, trace=trace, tc=tc, seeds=seeds, seed=seed)
-    queues = [aqm_words(words) for words in aqm] if aqm else experiment.every_queue(given)
+    queues = own.parse(aqm) if aqm else experiment.every_queue(given)
     plan = experiment.plan(responsiveness.working_conditions(given), queues)
     outcome = responsiveness.saturate(given, plan, lambda conditions, work: simulate(conditions, work, jobs))
     if not targets.quiet and outcome.records:

@@ -12,11 +12,11 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, File, Rpm
-from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
+from quell.cli.simulate import Changes, Output, heading, simulate, spread, status
 from quell.common import files
 from quell.common.console import out
 from quell.common.text import counted
-from quell.experiments import responsiveness
+from quell.experiments import own, responsiveness
 from quell.experiments.experiment import Outcome
 from quell.results import stats
 from quell.views import table
@@ -35,7 +35,9 @@ def run(
     aqm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORDS", help="Queue words as in tc. Default: the file's queue.", autocompletion=complete.words
+            metavar="WORDS",
+            help="Queue words as in tc, or FILE.py:NAME. Default: the file's queue.",
+            autocompletion=complete.queues,
         ),
     ] = None,
     rpm: Rpm = None,
@@ -57,7 +59,7 @@ def run(
     scenario = changes.load(file, "1")
     # As in a comparison, the queue is set only at the bottleneck and the other direction keeps its queue, so that its
     # runs can be repeated.
-    queue = aqm_words(aqm[0]) if aqm else _core.Queue(scenario.queue)
+    [queue] = own.parse(aqm) if aqm else [_core.Queue(scenario.queue)]
     measure = partial(responsiveness.compare, scenario, [queue], simulate, rpm=rpm, **output.bins(targets))
     if pcap is None:
         outcome = measure()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -12,8 +11,7 @@ from typing import Any, get_type_hints
 
 from rich.text import Text
 
-from quell import _core
-from quell._core import InputError, Scenario
+from quell._core import Scenario
 from quell.cli.options import (
     Csv,
     Duration,
@@ -38,9 +36,6 @@ from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.experiments.experiment import Outcome
 from quell.views.targets import Targets, progress
-
-_PYTHON = re.compile(r"\S+\.py\b|\w+:\w+$")
-"""A Python file, or a module with a name in it."""
 
 
 @dataclass(frozen=True)
@@ -124,19 +119,6 @@ def simulate(
     """Run jobs, with a progress bar."""
     with executor(ray) as on, progress(len(jobs)) as update:
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
-
-
-def aqm_words(words: str) -> _core.Queue:
-    """Parse the words of an `--aqm`. Raises InputError, which names the option."""
-    try:
-        return _core.Queue(words)
-    except InputError as error:
-        if _PYTHON.match(words):
-            raise InputError(
-                f"--aqm: `{words}` names no queue; a queue written in Python runs in a Python program, as in "
-                "quell.compare(aqm=[MyQueue]) (docs/how-to/extending.md)"
-            ) from None
-        raise InputError(f"--aqm: {error}") from None
 
 
 def heading(scenario: Scenario, runs: Collection[int], swept: Collection[str] = ()) -> None:

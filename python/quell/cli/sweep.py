@@ -9,9 +9,11 @@ import typer
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import Csv, File, Jobs, Json, Parquet, Seeds
-from quell.cli.simulate import Changes, aqm_words, heading, kept, spread
+from quell.cli.simulate import Changes, heading, kept, spread
 from quell.common.console import bar, out
 from quell.common.status import OK
+from quell.experiments import own
+from quell.results.stats import row_name
 from quell.views import table
 from quell.views.targets import Targets
 
@@ -30,7 +32,9 @@ def sweep(
     aqm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORDS", help="Queue words; repeatable. Default: the file's queue.", autocompletion=complete.words
+            metavar="WORDS",
+            help="Queue words, or FILE.py:NAME; repeatable. Default: the file's queue.",
+            autocompletion=complete.queues,
         ),
     ] = None,
     seeds: Seeds = None,
@@ -49,13 +53,13 @@ def sweep(
     if not over and len(aqm or ()) < 2:
         raise InputError("--over: nothing varies; give a key and its values, as in --over link.rate=10mbit,50mbit")
     values = grid.parse(over or ())
-    queues = [aqm_words(words) for words in aqm or ()]
+    queues = own.parse(aqm or ())
     total = grid.count(scenario, values, queues)
     with bar("Simulating", total, "runs") as update:
         swept = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
     found = swept.runs
     if found and not targets.quiet:
-        runs = len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found}))
+        runs = len(found) // max(1, len({(*map(str, p.values()), row_name(r)) for p, r in found}))
         heading(scenario, [runs], values)
         out.print(table.sweep(found, out.width))
     if found:

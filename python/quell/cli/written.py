@@ -13,7 +13,7 @@ from quell._core import InputError
 from quell.inputs import toml
 
 _WRITES = ("--json", "--html", "--parquet", "--csv", "--flent", "--pcap", "--cache", "--out")
-_WITHIN = re.compile(r"[\s=,]+")
+_WITHIN = re.compile(r"[\s=,:]+")
 _LARGEST_SCENARIO = 1 << 20
 
 

@@ -20,6 +20,7 @@ from quell.experiments.executor import HERE, ClusterError, Executor
 from quell.experiments.queue import Controlled, OwnQueue, Parsed
 from quell.inputs import flent, notes, shortcuts
 from quell.inputs.shortcuts import Overrides
+from quell.results.stats import row_name
 
 T = TypeVar("T")
 
@@ -221,8 +222,13 @@ def run_jobs(
         if pcap is None:
             stream([(scenario, job) for job in jobs], done, threads=threads, on=on)
         else:
-            work = [(j.queue, j.seed, j.series_bin_s) for j in jobs if not isinstance(j.queue, Controlled)]
-            _core.run_many(scenario, work, lambda k, record: done(k, json.loads(record)), threads=threads, pcap=pcap)
+            [job] = jobs
+            if isinstance(job.queue, Controlled):
+                own = job.queue
+                done(0, run_controlled(scenario, own.queue, job.seed, own.make(), job.series_bin_s, pcap))
+            else:
+                work = [(job.queue, job.seed, job.series_bin_s)]
+                _core.run_many(scenario, work, lambda k, run: done(k, json.loads(run)), threads=threads, pcap=pcap)
     except KeyboardInterrupt:
         outcome.interrupted = True
     except ClusterError as ended:
@@ -293,19 +299,17 @@ def run_one(work: tuple[Scenario, _core.Queue | OwnQueue | str, int, float | Non
 def recorded(file: str | Path, data: bytes) -> Outcome:
     """Read result records from `--json`, from a frame's write_json(), or from a program that uses quell's crates.
 
-    A queue whose controller is not part of it is named after both. Raises InputError, which names `file`.
+    Raises InputError, which names `file`.
     """
     _core.check_records(str(file), data)
     read = json.loads(data)
     records: list[dict[str, Any]] = read if isinstance(read, list) else [read]
-    for record in records:
-        if (controller := record.get("controller")) is not None:
-            record["queue"] += f" + {controller}"
     rows: dict[str, list[Any]] = {}
     for record in records:
-        if rows.setdefault(record["queue"], _rows(record)) != _rows(record):
-            raise InputError(f"{file}: its runs of {record['queue']} differ in hosts, tins or Wi-Fi queues")
-    jobs = [Job(record["queue"], record["seed"]) for record in records]
+        name = row_name(record)
+        if rows.setdefault(name, _rows(record)) != _rows(record):
+            raise InputError(f"{file}: its runs of {name} differ in hosts, tins or Wi-Fi queues")
+    jobs = [Job(row_name(record), record["seed"]) for record in records]
     packets = math.fsum(record["packets_per_cpu_s"] * record["cpu_s"] for record in records)
     return Outcome(None, jobs, dict(enumerate(records)), packets=packets)
 

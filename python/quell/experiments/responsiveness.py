@@ -113,7 +113,7 @@ def saturate(scenario: Scenario, jobs: Sequence[Job], run: Callable[[Scenario, S
 def about(records: Sequence[Mapping[str, Any]]) -> str:
     """Return a note on the lengths of the tests and on those that were not stable."""
     lengths = [record["intervals"] * INTERVAL_S for record in records]
-    unsure = Counter(record["queue"] for record in records if record["confidence"] != "high")
+    unsure = Counter(stats.row_name(record) for record in records if record["confidence"] != "high")
     took = f"{min(lengths)} s" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)} s"
     text = f"Tests of {took}, the last {WINDOW * INTERVAL_S} s counted"
     if not unsure:
@@ -208,7 +208,7 @@ def compare(
     outcome = do(plan(scenario, every_queue(scenario) if queues is None else queues, **series))
     for rounds in range(1, ROUNDS if more else 1):
         unsure = {row.queue for row in stats.summarise(outcome.records) if row.unsure}
-        chosen = [outcome.jobs[k].queue for k, record in outcome.by_job.items() if record["queue"] in unsure]
+        chosen = [outcome.jobs[k].queue for k, record in outcome.by_job.items() if stats.row_name(record) in unsure]
         if not chosen or outcome.interrupted:
             break
         outcome.add(do(plan(scenario, chosen, rounds=rounds, **series)))

@@ -18,7 +18,7 @@ from typing import Any
 from quell import _core
 from quell._core import InputError, Scenario
 from quell.common import files
-from quell.results.stats import jain, mean, quantile
+from quell.results.stats import jain, mean, quantile, row_name
 
 SUFFIX = ".flent.gz"
 STEP_S = 0.2
@@ -287,7 +287,7 @@ def of_shell(records: Sequence[Mapping[str, Any]], base_ms: float) -> dict[str, 
     round_trips = [base_ms + (there or 0.0) + (back or 0.0) for there, back in waits][:bins]
     return {
         "scenario": "shell",
-        "queue": " and ".join(dict.fromkeys(record["queue"] for record in records)),
+        "queue": " and ".join(dict.fromkeys(map(row_name, records))),
         "seed": records[0]["seed"],
         "note": _MEASURED,
         "flows": [{"kind": "tcp", "direction": way} for way in ("down", "up")],
@@ -328,10 +328,10 @@ def _names(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
     runs: Counter[tuple[str, int]] = Counter()
     names = []
     for record in records:
-        queue = "".join(c if (c.isascii() and c.isalnum()) or c in ".-" else "_" for c in record["queue"])[:_MAX_QUEUE]
+        queue = "".join(c if (c.isascii() and c.isalnum()) or c in ".-" else "_" for c in row_name(record))[:_MAX_QUEUE]
         same = queues.setdefault(queue, [])
-        run = record["queue"], record["seed"]
-        named_apart = record["queue"], runs[run]
+        run = row_name(record), record["seed"]
+        named_apart = row_name(record), runs[run]
         runs[run] += 1
         if named_apart not in same:
             same.append(named_apart)

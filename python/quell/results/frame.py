@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from quell.common import files
-from quell.results.stats import FRONT, MEASURES, summarise
+from quell.results.stats import FRONT, MEASURES, row_name, summarise
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # polars warns, and fails later, if its library does not fit into memory
@@ -238,8 +238,8 @@ _SERIES = pl.Struct(
 _FORMULA = r"^[=+\-@\t\r]"
 """First characters of text that spreadsheets execute as a formula; a leading apostrophe prevents that."""
 
-_SCENARIO = ("scenario", "scenario_hash", "controller")
-"""Columns that distinguish runs, besides queue and seed."""
+_SCENARIO = ("scenario", "scenario_hash")
+"""Columns that distinguish scenarios."""
 
 SCHEMA: dict[str, pl.DataType] = {
     "scenario": pl.String(),
@@ -307,9 +307,9 @@ def is_flat(frame: pl.DataFrame) -> bool:
 
 
 def summary(frame: pl.DataFrame) -> pl.DataFrame:
-    """Reduce a frame of runs to one row per scenario, controller and queue.
+    """Reduce a frame of runs to one row per scenario, queue and controller.
 
-    Runs belong together if `scenario`, `scenario_hash` (the scenario's content), `controller` and `queue` are equal.
+    Runs belong together if `scenario`, `scenario_hash` (the scenario's content), `queue` and `controller` are equal.
     For each measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 %
     confidence interval (Student's t; null with one run); `front` marks the queues on the scenario's Pareto front of
     goodput and p95 sojourn, `unsure` those of them that may be there by chance.
@@ -317,10 +317,12 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
     scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for record in records(frame):
         scenarios.setdefault(tuple(record.get(key) for key in _SCENARIO), []).append(record)
+    named = {row_name(record): record for records in scenarios.values() for record in records}
     rows: list[dict[str, Any]] = [
         {
             **dict(zip(_SCENARIO, scenario, strict=True)),
-            "queue": row.queue,
+            "queue": named[row.queue]["queue"],
+            "controller": named[row.queue].get("controller"),
             "runs": row.runs,
             "front": row.on_front,
             "unsure": row.unsure,

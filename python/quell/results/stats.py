@@ -249,15 +249,21 @@ def front(points: Sequence[Point]) -> list[bool]:
     return [not any(beats(q, p) for q in points) for p in points]
 
 
+def row_name(record: Record) -> str:
+    """Return the name of a record's row: its queue, and the controller that is not part of the queue."""
+    controller = record.get("controller")
+    return str(record["queue"]) if controller is None else f"{record['queue']} + {controller}"
+
+
 def summarise(records: Iterable[Record]) -> list[Row]:
-    """Return one row per queue, in order of first appearance.
+    """Return one row per queue and controller, in order of first appearance.
 
     The front is goodput against p95 sojourn. Differences below 1 %, or within the joint 95 % interval, are ties: 0.1 %
     more goodput does not justify more delay.
     """
     by_queue: dict[str, list[Record]] = {}
     for record in records:
-        by_queue.setdefault(record["queue"], []).append(record)
+        by_queue.setdefault(row_name(record), []).append(record)
     rows = [
         Row(queue, len(runs), {m.key: estimate(m.of(r) for r in runs) for m in MEASURES}, on_front=False)
         for queue, runs in by_queue.items()

@@ -22,7 +22,7 @@ from quell.common.extras import install
 from quell.results import experience
 from quell.results.frame import is_flat
 from quell.results.frame import records as records_of
-from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise
+from quell.results.stats import Estimate, Measure, Record, Row, best, row_name, shown_measures, summarise
 from quell.views.report import pooled_cdf
 
 try:
@@ -273,7 +273,7 @@ def _lists(runs: pl.DataFrame) -> list[Record]:
 def _by_queue(records: Sequence[Record]) -> dict[str, list[Record]]:
     grouped: dict[str, list[Record]] = {}
     for record in records:
-        grouped.setdefault(record["queue"], []).append(record)
+        grouped.setdefault(row_name(record), []).append(record)
     return grouped
 
 

@@ -16,7 +16,7 @@ from quell.common.console import Screen
 from quell.common.text import counted_range, one_line
 from quell.results import experience
 from quell.results.frontier import Point
-from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise, upward
+from quell.results.stats import Estimate, Measure, Record, Row, best, row_name, shown_measures, summarise, upward
 
 _SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"
@@ -257,8 +257,8 @@ def _width(table: Table) -> int:
 
 def _applications_by(records: Sequence[Record], figures: Sequence[experience.Figure], titles: Sequence[str]) -> Table:
     table = _columns("queue", *(f"{title}\n{f.unit}" for title, f in zip(titles, figures, strict=True)))
-    for queue in dict.fromkeys(r["queue"] for r in records):
-        runs = [r for r in records if r["queue"] == queue]
+    for queue in dict.fromkeys(row_name(r) for r in records):
+        runs = [r for r in records if row_name(r) == queue]
         table.add_row(Text(one_line(queue)), *(_judged(experience.mean(runs, f), f) for f in figures))
     return table
 
@@ -366,7 +366,7 @@ def sweep(found: Sequence[tuple[Mapping[str, Any], Record]], width: int) -> Tabl
     """List the runs of a grid, one row per combination and queue; columns that do not fit are named below."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for point, record in found:
-        groups.setdefault((*map(str, point.values()), record["queue"]), []).append(record)
+        groups.setdefault((*map(str, point.values()), row_name(record)), []).append(record)
     rows = {key: summarise(records)[0] for key, records in groups.items()}
     titles = (*(found[0][0] if found else ()), "queue")
 

@@ -16,7 +16,7 @@ from typing import Any
 from quell import _core
 from quell.common.text import counted, counted_range
 from quell.experiments.experiment import Outcome, known_queues
-from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, differ, shown_measures, summarise
+from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, differ, row_name, shown_measures, summarise
 from quell.views.page import again, part
 from quell.views.page import page as frame
 from quell.views.report import air, people, shares
@@ -42,7 +42,7 @@ def page(outcome: Outcome, command: str) -> str:
     first_seed = records[0]["seed"] if scenario is None else scenario.run_seed(0)
     queues = []
     for row in rows:
-        runs = [r for r in records if r["queue"] == row.queue]
+        runs = [r for r in records if row_name(r) == row.queue]
         shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
         queues.append(_queue(row, runs, shown))
     data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": _warmup(outcome), "measured": outcome.measured}
@@ -64,7 +64,7 @@ def page(outcome: Outcome, command: str) -> str:
     title = records[0]["scenario"] if scenario is None else scenario.name
     bad = people.bad_kinds([row.queue for row in rows], records)
     # Queues behind which an application is bad are not advised.
-    good = summarise(record for record in records if not bad.get(record["queue"])) if any(bad.values()) else rows
+    good = summarise(record for record in records if not bad.get(row_name(record))) if any(bad.values()) else rows
     most = max((row.mean("goodput_mbps") or 0.0 for row in rows), default=0.0)
     finding = " ".join(filter(None, (people.finding(bad, records), _finding(good, most))))
     js = page_script() + '\nreport(JSON.parse($("data").textContent));'

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from quell.results.stats import Record
+from quell.results.stats import Record, row_name
 
 _HEAD = (
     ("queue", ""),
@@ -25,7 +25,7 @@ def section(names: Sequence[str], records: Sequence[Record]) -> str:
     """Return a bar and a table per queue with means over runs; empty without a cell."""
     parts = []
     for k, name in enumerate(names):
-        cells = [r["wifi"] for r in records if r["queue"] == name and r.get("wifi")]
+        cells = [r["wifi"] for r in records if row_name(r) == name and r.get("wifi")]
         if cells:
             parts.append(_cell(name, cells, k == 0))
     if not parts:

@@ -7,7 +7,7 @@ from html import escape
 
 from quell.common.text import one_line
 from quell.results.experience import FIGURES, Figure, mean, shown
-from quell.results.stats import Estimate, Record, estimate, grade
+from quell.results.stats import Estimate, Record, estimate, grade, row_name
 
 _GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
 
@@ -17,7 +17,7 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
     figures = shown(records)
     if not figures:
         return ""
-    runs = [[r for r in records if r["queue"] == queue] for queue in queues]
+    runs = [[r for r in records if row_name(r) == queue] for queue in queues]
     rows = [_row(f.title, f.unit, [_cell(f, mean(own, f)) for own in runs]) for f in figures]
     for key, title in (("grade_ms", "grade"), ("grade_down_ms", "grade down"), ("grade_up_ms", "grade up")):
         increases = [estimate(r.get(key) for r in own) for own in runs]
@@ -46,7 +46,7 @@ def bad_kinds(queues: Sequence[str], records: Sequence[Record]) -> dict[str, tup
     judged = [figure for figure in shown(records) if figure.bounds]
     bad = {}
     for queue in queues if judged else ():
-        runs = [r for r in records if r["queue"] == queue]
+        runs = [r for r in records if row_name(r) == queue]
         kinds = (f.kind.replace("_", " ") for f in judged if _verdict(f, mean(runs, f)) == "bad")
         bad[queue] = tuple(dict.fromkeys(kinds))
     return bad
@@ -72,7 +72,7 @@ def _price(behind: Mapping[tuple[str, ...], Sequence[str]], records: Sequence[Re
     [figure] = [figure for figure in FIGURES if figure.kind == "download"]
 
     def rates(queues: Iterable[str]) -> str:
-        means = [mean([r for r in records if r["queue"] == queue], figure) for queue in queues]
+        means = [mean([r for r in records if row_name(r) == queue], figure) for queue in queues]
         if not (values := sorted(each.mean for each in means if each is not None)):
             return ""
         least, most = figure.text(values[0]), figure.text(values[-1])

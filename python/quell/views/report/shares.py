@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from quell.results.stats import Record
+from quell.results.stats import Record, row_name
 
 _HOSTS = (("host", ""), ("share<br>%", ""), ("goodput<br>Mbit/s", ""), ("flows", " class=wide"))
 _TINS = (
@@ -26,7 +26,7 @@ def section(names: Sequence[str], records: Sequence[Record]) -> str:
     """Return tables per queue with means over runs; empty without named hosts and without queues of several tins."""
     parts = []
     for k, name in enumerate(names):
-        runs = [r for r in records if r["queue"] == name]
+        runs = [r for r in records if row_name(r) == name]
         tables = "".join(_tables(runs))
         if tables:
             opened = " open" if k == 0 else ""
