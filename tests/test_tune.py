@@ -591,6 +591,19 @@ def test_lines_of_tc_are_read_back_as_what_was_simulated(framing: str | None) ->
             assert words == (None if framing is None else _core.queue(f"cake {framing}"))
 
 
+def test_a_fifo_has_the_simulated_limit_not_that_of_an_interface() -> None:
+    """Linux gives a pfifo without a limit its interface's txqueuelen: 32 packets for an ifb."""
+    line = home("50mbit/10mbit")
+    lines = targets.tc_lines("eth0", line, *search.shapes(space.default("pfifo"), line))
+    queues = [text.partition("110: ")[2] for text in lines if "110:" in text]
+    limit = next(option["default"] for option in _pfifo()["options"] if option["name"] == "limit")
+    assert queues == [f"pfifo limit {limit}"] * 2
+
+
+def _pfifo() -> dict[str, Any]:
+    return next(kind for kind in json.loads(_core.queues()) if kind["name"] == "pfifo")
+
+
 def test_lines_that_run_today_are_simulated_as_they_are() -> None:
     line = home("50mbit/10mbit")
     for setting in every("tc", line):

@@ -115,6 +115,9 @@ def redirect(dev: str, inner: str) -> Command:
 def root_commands(dev: str, shaped: Shaped, line: Line) -> list[Command]:
     """Return the commands that shape departing packets."""
     queue = shaped.queue.split()
+    if queue == ["pfifo"]:
+        # Linux's default is the interface's txqueuelen, which is 32 for an ifb; the simulated one is this.
+        queue += ["limit", "1000"]
     # `replace` would keep options of a queue of the same kind that are not named here.
     delete = Command.of("tc qdisc del dev {dev} root", dev=dev, may_fail=True)
     if shaped.itself:
