@@ -114,7 +114,7 @@ def test_every_queue_has_its_column_in_the_report() -> None:
     queues = ["pfifo limit 1000", "fq_codel"]
     text = page(run_jobs(scenario, plan(scenario, queues)), "x")
     head, *rows = text.split("Application quality")[1].split("</section>")[0].split("<tr>")[1:]
-    assert re.findall("<th>(.*?)</th>", head) == ["", "pfifo", "fq_codel"]
+    assert re.findall("<th>(.*?)</th>", head) == ["pfifo", "fq_codel"]
     titles = ["call", "frame p95", "freezes", "page p50", "stalls", "video", "game p99", "download", "backup"]
     found = {re.split("</td>| <small>", row.removeprefix("<td>"))[0]: row.count("<td class=") for row in rows}
     assert found == dict.fromkeys([*titles, "grade", "grade down", "grade up"], 2)

@@ -69,7 +69,9 @@ def _row(t: int, row: Sequence[Cell]) -> str:
 
 def _cell(t: int, q: int, cell: Cell) -> str:
     text = show.cell_text(cell) if cell.verdict != UNCLEAR else "unclear"
-    label = escape(f"{cell.entry.section} {cell.entry.name}, {one_line(cell.candidate.name)}: {cell.verdict}")
+    # The label has the number that is seen.
+    told = f"{cell.verdict}, {text}" if cell.verdict == REPORTED != text else cell.verdict
+    label = escape(f"{cell.entry.section} {cell.entry.name}, {one_line(cell.candidate.name)}: {told}")
     where = f'class="{_CLASS[cell.verdict]}" data-t="{t}" data-c="{q}"'
     button = f'<button type="button" {where} aria-label="{label}">{text}</button>'
     return f'<td data-v="{VERDICTS.index(cell.verdict)}">{button}</td>'

@@ -142,7 +142,8 @@ def _figure(k: int, figure: Figure) -> str:
 
 
 def _matrix(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    # A heading without text is none.
+    head = "".join(f"<th>{escape(name)}</th>" if name else "<td></td>" for name in table.columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     title = escape(table.title)

@@ -45,7 +45,7 @@ def _cell(name: str, cells: Sequence[dict[str, Any]], opened: bool) -> str:
     # Colliding frames are on the air at the same time, so the shares may add up to more than 1.
     whole = max(1.0, math.fsum(link["airtime"] for link in links))
     bar = "".join(
-        f'<i style="width:{link["airtime"] / whole * 100:.3f}%;background:var(--c{k % 8})" '
+        f'<i style="width:{link["airtime"] / whole * 100:.3f}%;--k:var(--c{k % 8})" '
         f'title="{escape(link["name"])}: {link["airtime"] * 100:.1f} % of the time">'
         f"{escape(link['name']) if link['airtime'] / whole > 0.09 else ''}</i>"
         for k, link in enumerate(links)

@@ -36,7 +36,7 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         "stalls. Game: 99th percentile of the round trip. Grade: growth of latency under load; without "
         "a direction, of the worse one. Responsiveness: round trips per minute under load. Green is good, red is "
         "bad.</p>\n"
-        f'<div class="table wide-table"><table class="felt"><thead><tr><th></th>{heads}</tr></thead>'
+        f'<div class="table wide-table"><table class="felt"><thead><tr><td></td>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>\n</section>"
     )
 
