@@ -399,6 +399,11 @@ def test_an_error_of_the_command_line_names_the_help_of_its_command(quell: Quell
     assert quell(*words).stderr.rstrip().endswith(f"(see `{helps} --help`)")
 
 
+def test_no_former_name_of_an_option_is_proposed(quell: Quell) -> None:
+    said = quell("live", "--doo").stderr
+    assert said.startswith("quell: No such option: --doo (Possible options: --dev, --to)")
+
+
 @pytest.mark.parametrize("command", ["queues", "scenarios", "doctor", "show"])
 def test_the_help_of_a_list_does_not_promise_records_of_runs(quell: Quell, command: str) -> None:
     lines = " ".join(quell(command, "--help", columns=200).stdout.split())

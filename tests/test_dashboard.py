@@ -256,6 +256,7 @@ def test_access_without_the_token_is_refused(dashboard: str) -> None:
         ("shell -- tool --dashboard", "shell -- tool --dashboard"),
         ("compare --dashboard", "compare --dashboard"),
         ("live eth0 --rate 5mbit --dashboard", "live --dev eth0 --rate 5mbit --dashboard=0"),
+        ("doctor eth0 --json -", "doctor --dev eth0 --json -"),
     ],
 )
 def test_the_port_can_be_left_out(typed: str, read: str) -> None:

@@ -122,6 +122,7 @@ def test_a_capture_of_a_controlled_queue_is_written(quell: Quell, tmp_path: Path
         ("fifo + empty.py", "--aqm: empty.py: it has no controller, which is a class with decide() (docs/how-to/"),
         ("control.py", "control.py: a controller needs a queue, as in --aqm 'fifo limit 100 + control.py:Set'"),
         ("control.py:Set", "Set has no methods enqueue() and dequeue()"),
+        ("pfifo,fq_codel", "--aqm: `pfifo,fq_codel` is a list; write --aqm pfifo --aqm fq_codel"),
         ("nosuch + one.py", "--aqm: unknown queue `nosuch`; known: pfifo,"),
         ("mine:Fifo", "--aqm: `mine:Fifo` names no queue; name the file of a queue in Python, as in mine.py:Fifo"),
         ("wrong.py", "wrong.py, line 2: NameError: name 'nosuch' is not defined"),

@@ -196,11 +196,19 @@ def test_a_command_that_reaches_nothing_is_told_why(quell: Quell) -> None:
 ASK = "import os, socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'?', (os.environ['QUELL_SERVER'], 53))"
 
 
+def test_a_list_of_queues_is_refused_with_what_to_write(quell: Quell) -> None:
+    done = quell("shell", "--rate", "5mbit", "--aqm", "pfifo,hush", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr == "quell: --aqm: `pfifo,hush` is a list; write --aqm pfifo --aqm hush\n"
+
+
 def test_advice_is_what_can_help_there() -> None:
     none = runs([record(way, "hush") | {"packets": 4, "goodput_mbps": 0.0} for way in ("down", "up")])
     unprivileged = str(shell._unreached(none, "unprivileged", out=False))
     assert "--server" in unprivileged and "this machine" not in unprivileged and "--nat" not in unprivileged
     assert "--nat" not in str(shell._unreached(none, "caller", out=True))
+    # Without quotes the user's own shell replaces the variable.
+    assert "sh -c 'curl http://$QUELL_SERVER:8000/'" in str(shell._unreached(none, "server", out=False))
     reached = runs([record("down", "pfifo"), record("up", "pfifo")])
     assert shell._unreached([*none, *reached], "caller", out=False) is None
 
@@ -226,7 +234,7 @@ def test_a_limit_that_is_exceeded_is_the_exit_status_unless_the_command_fails(qu
     ("text", "message"),
     [
         ("down.p96>1ms", "unknown metric `down.p96`; did you mean `down.p9"),
-        ("p95>1ms", "unknown metric `p95`; "),
+        ("p95>1ms", "p95 of which direction? Write down.p95 or up.p95"),
         ("down.p95=1ms", "not a condition; write METRIC>VALUE, as in 'down.p95>100ms'"),
         ("down.p95>100", "100 is not a time; write it as 100ms"),
         ("down.goodput<5ms", "5ms is not a rate; write it as 5mbit"),

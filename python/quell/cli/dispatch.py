@@ -92,6 +92,9 @@ def _add(program: typer.Typer, name: str) -> None:
 def _usage(error: typer.TyperException, named: Sequence[str]) -> str:
     """Describe an error of the command line in one line, with the command that prints help."""
     context = getattr(error, "ctx", None)  # None if the parser found the error; the command's name is known then
+    if context is not None and (near := getattr(error, "possibilities", None)):
+        former = {name for option in context.command.params if getattr(option, "hidden", False) for name in option.opts}
+        error.possibilities = [name for name in near if name not in former]  # type: ignore[attr-defined]
     path = context.command_path if context is not None else " ".join(["quell", *named])
     return f"{error_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
 
@@ -120,11 +123,11 @@ SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}
 def with_port(arguments: Sequence[str]) -> list[str]:
     """Write a `--dashboard` without a port as one with port 0, since typer has no options with an optional value.
 
-    The interface in `quell live eth0` gets `--dev`.
+    The interface in `quell live eth0` and `quell doctor eth0` gets `--dev`.
     """
     words = list(arguments)
     # watch, steer and attach also take the interface as an argument.
-    if words[:1] == ["live"] and words[1:] and not words[1].startswith("-"):
+    if words[:1] in (["live"], ["doctor"]) and words[1:] and not words[1].startswith("-"):
         words.insert(1, "--dev")
     if not words or words[0] not in ("live", "shell", "watch"):
         return words

@@ -33,7 +33,7 @@ from quell.cli.options import Dashboard, Flent, Html, Json, Series
 from quell.common.console import Errors, err
 from quell.common.status import BAD_INPUT, INTERRUPTED, OK
 from quell.common.text import error_line
-from quell.experiments import experiment
+from quell.experiments import experiment, own
 from quell.inputs import flent as flent_file
 from quell.inputs import notes, shortcuts
 from quell.linux import nat
@@ -164,6 +164,8 @@ def shell(
     down = {"rate": rate, "trace": trace, "delay": delay, "loss": loss}
     up = {"rate": up_rate, "trace": up_trace, "delay": up_delay, "loss": up_loss, "queue": up_aqm}
     queues: list[str | None] = [*(aqm or ())] or [None]
+    for queue in aqm or ():
+        own.one_queue(queue, "--aqm: ")
     links = [_link(scenario, down | {"queue": words}, dict(up), seed) for words in queues]
     serve = _words("--server", server)
     if out and serve:
@@ -311,7 +313,9 @@ def _unreached(runs: Sequence[commands.Run], outside: str, *, out: bool) -> str 
     if outside == "unprivileged":
         return f"{what}. Without root nothing is on the other side; start a server there with --server"
     server = "--server's" if outside == "server" else "a server on this machine"
-    reach = f"To reach a server, connect to $QUELL_SERVER; {server} must listen on 0.0.0.0 or ::, not only on 127.0.0.1"
+    # Unquoted, the caller's own shell would replace the variable, by nothing.
+    connect = "To reach a server, connect to $QUELL_SERVER, as in -- sh -c 'curl http://$QUELL_SERVER:8000/'"
+    reach = f"{connect}; {server} must listen on 0.0.0.0 or ::, not only on 127.0.0.1"
     return f"{what}. {reach}" if out or outside == "server" else f"{what}. {reach}. The Internet needs --nat"
 
 

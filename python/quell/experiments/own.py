@@ -40,6 +40,13 @@ def parse(texts: Sequence[str], *, ray: str | None = None) -> list[Parsed]:
     return queues
 
 
+def one_queue(words: str, option: str = "") -> None:
+    """Raise InputError, which starts with `option`, if words are a list with commas, as other options take."""
+    names = words.split(",")
+    if len(names) > 1 and all(name.strip().replace("_", "").isalnum() for name in names):
+        raise InputError(f"{option}`{words}` is a list; write {' '.join(f'--aqm {name.strip()}' for name in names)}")
+
+
 def where(error: BaseException) -> str:
     """Return file and line of the last call in a file that was loaded here; empty if there is none."""
     loaded = {str(module.__file__) for name, module in sys.modules.items() if name.startswith(_MODULES)}
@@ -54,6 +61,7 @@ def _given(text: str) -> object:
         if of_module := _OF_MODULE.fullmatch(text):
             file, name = of_module.groups()
             raise InputError(f"`{text}` names no queue; name the file of a queue in Python, as in {file}.py:{name}")
+        one_queue(text)
         return text
     words, file, name = found.group("queue", "file", "name")
     kind = "queue" if words is None else "controller"

@@ -63,6 +63,8 @@ class Limit:
         if found is None:
             raise InputError(f"{where}: not a condition; write METRIC>VALUE, as in 'down.p95>100ms' (also >=, <, <=)")
         name, relation, value = found.groups()
+        if (down := f"down.{name}") in NAMES:
+            raise InputError(f"{where}: {name} of which direction? Write {down} or up.{name}")
         known("metric", name, NAMES, where)
         return cls(text, name, relation, _value(where, _metric(name).unit, value))
 

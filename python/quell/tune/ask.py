@@ -53,7 +53,9 @@ def ask() -> Answers:
     rates = _answer("What does the line carry under load, download/upload?", "50mbit/10mbit", rate)
     trip = _answer("How long is a round trip to a near server on the idle line (ping)?", "30ms", rtt)
     kind = _answer(
-        f"What is it ({', '.join(_FRAMINGS)})?", "other", lambda text: known("kind of line", text, _FRAMINGS)
+        f"What kind of line is it ({', '.join(_FRAMINGS)})?",
+        "other",
+        lambda text: known("kind of line", text, _FRAMINGS),
     )
     wanted = _answer(
         f"What matters (some of {', '.join(aims.WORDS)})?", aims.DEFAULT, lambda text: aims.Aims(text).text
