@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from browser import Page, dashboard_of
 from conftest import ROOT, Quell
+from quell import InputError
+from quell.common import files
 from quell.evaluation import candidate, link, run
 from quell.evaluation import page as evaluation_page
 from quell.experiments.experiment import Outcome, load, plan, run_jobs
@@ -26,29 +29,34 @@ from test_show_samples import _samples as watched
 
 VERSION = "4.14.1"
 SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
-FOLDER = ROOT / ".cache" / "axe"
+KEPT = ROOT / f".cache/axe-core-{VERSION}.min.js"
 
 
 @pytest.fixture(scope="module")
-def axe() -> str:
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the text of axe-core, which npm fetches once."""
-    file = FOLDER / "node_modules/axe-core/axe.min.js"
-    if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != SHA256:
-        if (npm := shutil.which("npm")) is None:
-            pytest.skip("axe-core is not here and cannot be fetched: no npm; on Debian: apt-get install npm")
-        words = [npm, "install", "--prefix", str(FOLDER), "--cache", str(FOLDER / "npm"), "--ignore-scripts",
-                 "--no-save", "--no-audit", "--no-fund", "--fetch-retries", "1", "--fetch-timeout", "20000",
-                 f"axe-core@{VERSION}"]  # fmt: skip
-        try:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            done = subprocess.run(words, capture_output=True, text=True, timeout=90)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"axe-core cannot be fetched: {error}")
-        if done.returncode:
-            pytest.skip(f"axe-core cannot be fetched: {done.stderr.strip().splitlines()[-1]}")
-    data = file.read_bytes()
-    assert hashlib.sha256(data).hexdigest() == SHA256, f"{file} is not axe-core {VERSION}"
+    kept = KEPT.exists()
+    data = KEPT.read_bytes() if kept else _fetched(tmp_path_factory.mktemp("npm"))
+    assert hashlib.sha256(data).hexdigest() == SHA256, f"this is not axe-core {VERSION}; delete {KEPT}"
+    if not kept:
+        with suppress(OSError, InputError):  # where it cannot be kept, it is fetched each time
+            KEPT.parent.mkdir(exist_ok=True)
+            files.write_bytes(KEPT, data)
     return data.decode()
+
+
+def _fetched(folder: Path) -> bytes:
+    if (npm := shutil.which("npm")) is None:
+        pytest.skip("axe-core cannot be fetched: no npm; on Debian: apt-get install npm")
+    quiet = ["--ignore-scripts", "--no-save", "--no-audit", "--no-fund", "--fetch-retries", "1"]
+    words = [npm, "install", "--prefix", str(folder), "--cache", str(folder / "cache"), *quiet, f"axe-core@{VERSION}"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+    except subprocess.TimeoutExpired:
+        pytest.skip("axe-core cannot be fetched: npm had not ended after 90 s")
+    if done.returncode:
+        pytest.skip(f"axe-core cannot be fetched: {(done.stderr.strip() or 'npm failed').splitlines()[0]}")
+    return (folder / "node_modules/axe-core/axe.min.js").read_bytes()
 
 
 def violations(shown: Page, axe: str) -> list[str]:
