@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,16 @@ def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
     assert done.returncode == 0, done.stderr
     if "console real" in page.read_text("utf-8") and "not run" in done.stdout:
         pytest.skip(done.stdout.splitlines()[0])
+
+
+def test_real_packets_support_the_medians_that_a_tutorial_explains() -> None:
+    tool = runpy.run_path(str(ROOT / "tools/outputs.py"))
+    printed = "answers: median 229 ms, slowest 286 ms, 0 lost; download 9.6 Mbit/s\n"
+    again = "answers: median 241 ms, slowest 303 ms, 1 lost; download 9.5 Mbit/s\n"
+    assert tool["supports"](again, printed)
+    # As with BBR, which limits its own queue.
+    assert not tool["supports"](again.replace("241", "47"), printed)
+    assert not tool["supports"](again.replace("lost", "gone"), printed)
 
 
 @pytest.mark.parametrize(

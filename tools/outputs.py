@@ -10,7 +10,8 @@ In a tutorial, a block marked `console` holds one command after `$ ` and then it
 ` | head -N` may follow the command. A block of Python or TOML whose first line is a comment with a file's name, as in
 `# mine.py`, is that file for the commands below it. A block marked `console real` holds a command on real packets: it runs
 in a network namespace whose interface eth0 has a line of 20 Mbit/s, a modem that never drops, and one sender behind it;
-its output, standard error included, is written, and compared without its numbers.
+its output, standard error included, is written, and compared without its numbers, except medians, which the text
+explains: they may differ by a factor of 2.
 
 On the other pages an output with empty lines is whole, and one without is an excerpt: as many lines as are shown, from
 the first that has their first line's form.
@@ -115,6 +116,12 @@ def shape(text):
     return re.sub(r"[ ─]+", " ", re.sub(r"[-–\d.]*\d[\d.]*|(?<= )[-–](?= )", "N", text))
 
 
+def supports(fresh, printed):
+    """Return whether an output on real packets has the printed form, and medians of the printed size."""
+    pairs = zip(re.findall(r"median (\d+)", fresh), re.findall(r"median (\d+)", printed), strict=False)
+    return shape(fresh) == shape(printed) and all(int(a) <= 2 * int(b) <= 4 * int(a) for a, b in pairs)
+
+
 def tutorial(text, real):
     """Return a tutorial with fresh outputs; `real` are the words that run a program on the line, or None."""
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +139,7 @@ def tutorial(text, real):
                 return found[0]
             else:
                 printed = without_empty_lines(run(words, folder, real, errors=True))
-                if shape(printed) == shape(found["printed"]):
+                if supports(printed, found["printed"]):
                     printed = found["printed"]
             if most:
                 printed = "".join(printed.splitlines(keepends=True)[: int(most)])
