@@ -174,6 +174,8 @@ TARGETS = {
         use="Once: opkg update && opkg install sqm-scripts luci-app-sqm\n"
         "(OpenWrt 25.12 and later: apk update && apk add sqm-scripts luci-app-sqm)\n"
         "Paste the lines into a root shell of the router. They replace the section {name} of /etc/config/sqm.\n"
+        "If it exists, save it first: cp /etc/config/sqm /root/sqm\n"
+        "(to restore it: cp /root/sqm /etc/config/sqm && /etc/init.d/sqm restart)\n"
         "If `uci show sqm` lists another enabled section for {dev}, disable it: sqm uses the first one.\n"
         "LuCI shows the settings at Network, SQM QoS.",
         undo="uci delete sqm.{name} && uci commit sqm && /etc/init.d/sqm restart",
