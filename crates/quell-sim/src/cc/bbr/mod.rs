@@ -4,10 +4,9 @@
 //! round trip without queuing) sets pacing rate and window. Bandwidth is in packets per µs, times
 //! 2^24; gains are of 256.
 //!
-//! Deviations from Linux: an RTT equal to the lowest does not prolong it (`probe_rtt.rs` says why);
-//! delivery times are the time of the current ACK (they differ only for ACKs that deliver nothing);
-//! a generator of the flow's own draws the phase in which PROBE_BW starts; there is no limit on the
-//! window or the rate.
+//! Deviations from Linux: delivery times are the time of the current ACK (they differ only for ACKs
+//! that deliver nothing); a generator of the flow's own draws the phase in which PROBE_BW starts;
+//! there is no limit on the window or the rate.
 
 mod aggregation;
 mod long_term;

@@ -15,8 +15,9 @@ impl Bbr {
         let now_ms = jiffies(now);
         let expired = after(now_ms, self.min_rtt_stamp_ms.wrapping_add(WINDOW_MS));
         let rtt_us = num::low_u32(rs.rtt.as_micros());
-        // Linux also takes a sample that equals the minimum. If clocks are exact, such ties are
-        // common and would postpone PROBE_RTT for ever; otherwise they are rare.
+        // Only a lower sample renews the time stamp: samples equal to the minimum could postpone
+        // PROBE_RTT for ever. Linux has done the same since 2020 ("tcp: only postpone PROBE_RTT if
+        // RTT is < current min_rtt estimate").
         if rs.rtt > Duration::ZERO && (rtt_us < self.min_rtt_us || (expired && !rs.ack_delayed)) {
             self.min_rtt_us = rtt_us;
             self.min_rtt_stamp_ms = now_ms;
@@ -73,7 +74,7 @@ mod tests {
     use quell_qdisc::time::{MS, SEC};
 
     #[test]
-    fn every_ten_seconds_the_window_dips_to_four_for_the_round_trip() {
+    fn every_ten_seconds_the_window_falls_to_four_packets_to_measure_the_rtt() {
         let mut p = path(50, 40 * MS);
         // A standing queue hides the base RTT: the sample of the handshake must expire.
         p.run_for(3 * SEC);
