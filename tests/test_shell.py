@@ -613,7 +613,7 @@ def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
     assert left_over(marker) == []
 
 
-# A part of /proc is hidden, as in containers: no other /proc can be mounted, hence no process namespace.
+# A part of /proc is hidden, as in containers: no other /proc can be mounted, hence no PID namespace.
 HIDDEN = """
 mount -t tmpfs none /proc/tty
 exec unshare --user --map-root-user --net sh -c 'mount -t proc none /proc 2>/dev/null && exit 9; exec "$@"' - "$@"

@@ -356,5 +356,5 @@ def test_the_prompt_of_a_bare_shell_shows_the_link(tmp_path: Path, shell: str) -
         except OSError:
             break
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    # dash cannot give the terminal back to a group outside its process namespace.
+    # dash cannot give the terminal back to a group outside its PID namespace.
     assert status == 3 or shell.endswith("/sh")

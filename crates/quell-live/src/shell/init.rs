@@ -3,10 +3,9 @@
 //!
 //! It is cloned from a process that may have threads. So between `clone` and `exec` it makes system
 //! calls only; [`Plan`] holds all that it needs. It dies with its parent, and since it is the first
-//! process of its process namespace, the kernel then kills all processes there. Namespaces and
-//! devices vanish with the last process and the last descriptor of a device. Without a process
-//! namespace it becomes the parent of all orphans (PR_SET_CHILD_SUBREAPER), and kills them before
-//! it ends.
+//! process of its PID namespace, the kernel then kills all processes there. Namespaces and devices
+//! vanish with the last process and the last descriptor of a device. Without a PID namespace it
+//! becomes the parent of all orphans (PR_SET_CHILD_SUBREAPER), and kills them before it ends.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int};
@@ -75,7 +74,7 @@ impl Program {
 pub struct Plan {
     /// Lines for `uid_map` and `gid_map`, if the namespaces get a user namespace of their own.
     pub user: Option<(CString, CString)>,
-    /// Whether to make a process namespace, so that no process outlives the shell.
+    /// Whether to make a PID namespace, so that no process outlives the shell.
     pub processes: bool,
     /// Name of the device at both ends.
     pub device: CString,
@@ -109,7 +108,7 @@ impl Plan {
 pub enum Kind {
     /// The far side's device; the value is 1 if it has IPv6. The message carries its descriptor.
     Outer = 1,
-    /// The same of the command's device.
+    /// The same for the command's device.
     Inner,
     /// Everything is set up; the process waits for a message before it runs the command.
     Ready,
@@ -136,7 +135,7 @@ pub enum Step {
     None,
     /// Writing the maps of the user namespace.
     User,
-    /// Mounting a `/proc` that shows the process namespace.
+    /// Mounting a `/proc` that shows the PID namespace.
     Proc,
     /// Making a TUN device.
     Device,
@@ -247,7 +246,7 @@ impl Init<'_> {
             value,
         };
         if sys::send(self.socket, &report.bytes(), fd).is_err() {
-            exit(1); // The engine has ended.
+            exit(1); // quell has ended.
         }
     }
 
@@ -324,7 +323,7 @@ impl Init<'_> {
         self.wait(command, server)
     }
 
-    /// Sets up the new user, mount and process namespaces.
+    /// Sets up the new user, mount and PID namespaces.
     fn enter(&self) {
         if let Some((uids, gids)) = &self.plan.user {
             // user_namespaces(7): without `deny` an unprivileged process may not write gid_map.
@@ -367,7 +366,7 @@ impl Init<'_> {
             let near = c_int::from(kind == Kind::Inner);
             self.tell(Kind::Connections, near, Some(socket.as_raw_fd()));
         }
-        // This process closes its descriptor here: the device must vanish with the engine.
+        // This process closes its descriptor here: the device must vanish when quell ends.
     }
 
     fn fork(&self, child: impl FnOnce() -> c_int) -> c_int {
@@ -434,7 +433,7 @@ impl Init<'_> {
             let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
             if pid == command {
                 if !self.plan.processes {
-                    // Before the report, since the engine ends this process when it receives it.
+                    // Before the report: quell ends this process when it receives that.
                     if server > 0 {
                         sys::kill(-server, libc::SIGKILL);
                     }
@@ -540,11 +539,11 @@ fn forwarded_signals(how: c_int) {
 }
 
 fn exit(status: c_int) -> ! {
-    // SAFETY: ends this process without running what the parent had registered for its own end.
+    // SAFETY: ends this process without running the exit handlers that the parent registered.
     unsafe { libc::_exit(status) }
 }
 
-/// Resets the signals that quell or Python ignores or handles to their defaults.
+/// Restores the default action of each signal that quell or Python ignores or handles.
 fn default_signals(ignored_hangup: bool) {
     // SAFETY: no handlers are installed; an empty mask blocks nothing.
     unsafe {

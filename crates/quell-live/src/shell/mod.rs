@@ -233,7 +233,7 @@ impl Shell {
         };
         let made = match set_up(&plan) {
             // Where /proc is restricted (containers), no second one can be mounted: do without a
-            // process namespace.
+            // PID namespace.
             Err(Failure {
                 step: Step::Proc, ..
             }) => {
