@@ -1,4 +1,4 @@
-//! The next event: one time per source; a tournament of groups of eight finds the earliest.
+//! Order of events: a tournament tree with one time per source; each node has eight children.
 //!
 //! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by
 //! time and then by source. 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of

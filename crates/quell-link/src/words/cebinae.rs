@@ -64,7 +64,7 @@ pub(super) static CEBINAE: Kind<Words> = Kind {
         opt(
             "dt",
             Field::MaybeTime(|p| &mut p.dt, Params::SHORTEST, Params::LONGEST),
-            "a round (default: a power of two of nanoseconds in which a full queue drains)",
+            "length of a round (default: the smallest power of two, in ns, in which a full queue drains)",
         ),
         opt(
             "vdt",
@@ -94,7 +94,7 @@ pub(super) static CEBINAE: Kind<Words> = Kind {
         opt(
             "delta_flow",
             Field::Probability(|p| &mut p.params.delta_flow),
-            "share by which flows among the largest may differ from the largest",
+            "flows within this share of the largest flow's rate are taxed, too",
         ),
         opt(
             "count_drops",

@@ -1,4 +1,5 @@
-//! sqm-autorate, its Lua version: a control loop of CAKE's rate that remembers rates without delay.
+//! sqm-autorate, its Lua version: a control loop of CAKE's rate that remembers rates that caused no
+//! delay.
 //!
 //! Source: sqm-autorate/sqm-autorate, `develop` of March 2026 (`lib/ratecontroller_ewma.lua`,
 //! `lib/baseliner.lua`, `lib/settings.lua`). Its probes are ICMP timestamps in whole ms.
@@ -21,7 +22,7 @@ const FAST: f64 = 0.4 * SEC.as_nanos() as f64;
 /// A reflector that was silent for longer is treated as new.
 const OUT_OF_DATE: Duration = Duration::from_secs(30);
 /// Delay above the baseline beyond which an answer is ignored, ns.
-const NO_GOOD: f64 = 5.0 * SEC.as_nanos() as f64;
+const MAX_EXCESS: f64 = 5.0 * SEC.as_nanos() as f64;
 /// Number of remembered rates (`speed_hist_size`).
 const HISTORY: usize = 100;
 
@@ -87,9 +88,9 @@ pub struct SqmAutorate {
     params: Params,
     rate: f64,
     reflectors: Vec<Reflector>,
-    /// Rates without delay, and the index of the next one to write; empty before the first
-    /// decision.
+    /// Rates that caused no delay; empty before the first decision.
     safe: Vec<f64>,
+    /// Index in `safe` of the next one to write.
     place: usize,
     /// Time of the last reading, and the bytes sent until then.
     read: (Instant, u64),
@@ -127,7 +128,7 @@ impl SqmAutorate {
         delays.get(2).or(delays.first()).copied()
     }
 
-    /// The rate after a tick in which the shaper's load was this.
+    /// The rate after a tick in which the shaper had this load, as a share of its rate.
     fn next(&mut self, delay: f64, load: f64, rng: &mut Rng) -> f64 {
         let (rate, base, bound) = (
             self.rate,
@@ -196,7 +197,7 @@ impl Control for SqmAutorate {
             *r = fresh;
         }
         r.last = probe.now;
-        if delay > r.baseline + NO_GOOD {
+        if delay > r.baseline + MAX_EXCESS {
             r.last = NEVER;
             return Knobs::KEEP;
         }
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_takes_it_below_what_went_through_and_to_a_remembered_rate() {
+    fn delay_reduces_the_rate_below_the_throughput_and_to_a_remembered_rate() {
         let mut c = SqmAutorate::new(Params::default());
         run(&mut c, Instant::ZERO, 40, Some(Duration::ZERO), 1.0);
         let before = c.rate / 1e6;
@@ -290,7 +291,7 @@ mod tests {
             8e6,
             "not above a rate that was safe"
         );
-        // 6 Mbit/s, a tenth of the way to 8 of them, and 3 % of the base.
+        // 6 Mbit/s (1 + 0.1 (1 - 6/8)), and 3 % of the base.
         assert!((next(bound - 1.0, 1.0) - (6e6 * 1.025 + 0.3e6)).abs() < 1e-3);
         assert_eq!(next(bound - 1.0, 0.8), 6e6, "not above the high load");
         assert_eq!(next(bound, 1.0), 6e6, "neither above nor below");

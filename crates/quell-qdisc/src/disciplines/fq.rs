@@ -4,10 +4,10 @@
 //! - no pacing (nor `maxrate`, horizon, timer slack) and no priority bands: a packet is eligible
 //!   when it arrives;
 //! - a flow is a bucket of `flow_hash & (flows - 1)`, as `orphan_mask` gives for forwarded packets;
-//!   flows are never garbage-collected, which changes only the credit of a flow that returns after
-//!   3 s and that Linux would have collected in a look-up of another flow;
-//! - no fast path, a FIFO of up to eight packets that is served before all flows and filled while
-//!   no flow has packets: it saves instructions in the kernel, but lets bursts bypass the round
+//! - flows are never garbage-collected: Linux may free a flow that was idle for 3 s while it looks
+//!   up another one, and the flow then starts again with `initial_quantum`;
+//! - no fast path (a FIFO of up to eight packets that is served before all flows and filled while
+//!   no flow has packets): it saves instructions in the kernel, but lets bursts bypass the round
 //!   robin.
 
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
@@ -326,8 +326,8 @@ mod tests {
 
     #[test]
     fn credit_outlives_idleness_and_is_refilled_after_the_refill_delay() {
-        // A flow that spent its credit and rested 10 ms waits for the old flows; after 41 ms it
-        // goes first.
+        // A flow that spent its credit and was idle for 10 ms waits for the old flows; after 41 ms
+        // it goes first.
         for (rest, first) in [(10 * MS, 1), (41 * MS, 2)] {
             let mut q = Fq::new(Params::default());
             put(&mut q, Instant::ZERO, 2, 0, 11, 1514);

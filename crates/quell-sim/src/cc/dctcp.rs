@@ -1,7 +1,7 @@
 //! DCTCP (RFC 8257), as in Linux's `net/ipv4/tcp_dctcp.c`: the window shrinks in proportion to the
 //! share of marked packets.
 //!
-//! The TCP engine implements the receiver's half, which echoes each change of CE. Growth is
+//! `crate::tcp` implements the receiver's half, which echoes each change of CE. Growth is
 //! NewReno's, as is the reaction to losses and timeouts (RFC 8257, section 3.5). Deviation from RFC
 //! 8257, as in Linux: alpha is a share of packets, not of bytes, in steps of 1/1024.
 

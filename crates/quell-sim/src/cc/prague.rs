@@ -22,7 +22,7 @@
 //!   round: the rate of such a flow never grows.
 //! - A loss does not reduce it below two packets per round (RFC 5681, section 3.1).
 //! - Segments are not made smaller below 1 Mbit/s; the pacer forms the bursts; the mark that causes
-//!   the first reduction in slow start is found by the CE counter, which the engine keeps.
+//!   the first reduction in slow start is found by the CE counter, which `crate::tcp` keeps.
 //!
 //! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here
 //! detects a classic ECN bottleneck. A connection without ECN runs NewReno

@@ -1,6 +1,6 @@
 //! One sender over an ideal bottleneck, for tests of congestion control alone: no loss, one
-//! in-order ACK per packet, delivery rate samples and pacing as in the engine, and optionally a
-//! step threshold that marks.
+//! in-order ACK per packet, delivery rate samples and pacing as in `crate::tcp`, and optionally
+//! a step threshold that marks.
 
 use std::collections::VecDeque;
 

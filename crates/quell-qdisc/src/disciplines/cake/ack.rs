@@ -32,7 +32,7 @@ fn compare(old: &Acknowledgment, new: &Acknowledgment) -> Sack {
     }
     let covered = |(start, end): (u32, u32)| {
         let within = |(from, to): (u32, u32)| !after(from, start) && !after(end, to);
-        // A block below the ACK's number reports a duplicate (RFC 2883), and only this ACK does.
+        // A block below the ACK's number reports a duplicate segment, in this ACK only (RFC 2883).
         !after(old.number, start) && of(new).any(within)
     };
     if !of(old).all(covered) {
@@ -66,9 +66,9 @@ fn supersedes(new: &Acknowledgment, old: &Acknowledgment) -> bool {
     }
 }
 
-/// The queued ACK to drop because of the flow's last packet, if there is one: the oldest of two
-/// that this packet supersedes. With the aggressive filter, a single one is dropped, too, if no
-/// packet is between the two.
+/// The queued ACK to drop because of the flow's last packet, if there is one: the older of two
+/// that this packet supersedes. With the aggressive filter also a single one, if the last packet
+/// directly follows it and both echo the same marks.
 pub(super) fn superfluous<P: Packet, D: Drops<P>>(
     flows: &Flows<P>,
     flow: FlowId,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aggressive_filter_keeps_one_ack_alone() {
+    fn the_aggressive_filter_keeps_only_the_last_ack() {
         let filter = AckFilter::Aggressive;
         assert_eq!(dropped(filter, &[ack(1), ack(2)]), Some(0));
         // Unless a packet of another connection is between them: only neighbours certainly report
