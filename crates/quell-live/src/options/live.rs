@@ -36,7 +36,7 @@ super::options! {
         cpu: Option<String>, "LIST", "one packet loop on each of these CPUs: 0,2-3", "one, on any", Start;
         status: Option<String>, "PATH", "Unix socket that serves the state as JSON", "", Start;
         metrics: Option<u16>, "PORT", "port on 127.0.0.1 for Prometheus metrics", "", Start;
-        dashboard: Option<u16>, "[PORT]", "page on 127.0.0.1 that draws what the queues do, at this port or any that is free", "", Start;
+        dashboard: Option<u16>, "[PORT]", "page with live charts of the queues on 127.0.0.1, at this port or any free one", "", Start;
     }
     command {
         config: Option<PathBuf>, "FILE", "TOML file with these options as keys; read again on SIGHUP", "";
