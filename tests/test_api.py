@@ -310,7 +310,7 @@ class Sets(Still):
         ("codel", ["drop"], "`codel` has no knob drop; it has limit"),
         ("fifo", ["drop", "base_probability"], "`fifo` has no knob base_probability; it has limit, drop"),
         ("fifo", ["limt"], "unknown knob `limt`; did you mean `limit`"),
-        ("fifo", "drop", 'knobs = "drop" is one text; write knobs = \\("drop",\\)'),
+        ("fifo", "drop", 'knobs = "drop" is a string; write knobs = \\("drop",\\)'),
     ],
 )
 def test_a_controller_of_a_knob_that_is_not_there_is_refused_before_the_run(aqm: str, knobs: Any, words: str) -> None:
@@ -348,7 +348,7 @@ def test_the_record_names_the_controller(tmp_path: Path, capsys: pytest.CaptureF
     run, again, page = (tmp_path / name for name in ("run.json", "again.json", "page.html"))
     held.write_json(run)
     assert cli.call(["show", str(run)]) == 2
-    assert "or the write_json() of a frame with nested=True has written" in capsys.readouterr().err
+    assert "or by write_json() of a frame with nested=True" in capsys.readouterr().err
     quell.run(aqm="fifo", controller=Still({}), nested=True, **LINK).write_json(run)
     assert cli.call(["show", str(run), "--json", str(again), "--html", str(page)]) == 0
     assert "fifo + Still" in capsys.readouterr().out

@@ -217,7 +217,7 @@ class StateFile:
     def hold(dev: str) -> StateFile:
         """Lock the state file of `quell tune --apply` for an interface; its folder is created if it is missing.
 
-        Raises InputError if another process has it, or if other users can write to its folder.
+        Raises InputError if another process holds its lock, or if other users can write to its folder.
         """
 
     @staticmethod

@@ -154,7 +154,7 @@ fn run_all(
 #[pyfunction]
 pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     let fail = |e: &dyn std::fmt::Display| {
-        let remedy = "name a file that `quell compare --json` or the write_json() of a frame with nested=True has written";
+        let remedy = "name a file written by `quell compare --json` or by write_json() of a frame with nested=True";
         input_error(
             Error::new(format!("no result records: {e}"))
                 .remedy(remedy)
@@ -323,8 +323,8 @@ pub fn grade(increase_ms: f64) -> &'static str {
     quell_link::record::grade(increase_ms)
 }
 
-/// Quality of a real call at the listener, as the JSON of an application; `None` if nothing was
-/// sent.
+/// Quality of a real call at the listener, as the JSON of `quell_sim`'s `Application`; `None` if
+/// nothing was sent.
 #[pyfunction]
 pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<String>> {
     let arrivals: Vec<_> = arrivals

@@ -82,7 +82,7 @@ def run_controlled(
     series_bin_s: float | None,
     pcap: Path | None = None,
 ) -> dict[str, Any]:
-    """Simulate one run with a controller from outside; returns the result record.
+    """Simulate one run with a controller written in Python; return the result record.
 
     Raises InputError, also if the queue lacks a knob that the controller sets.
     """
@@ -132,7 +132,7 @@ def _period(controller: Controller) -> float:
 def _check_knobs(controller: Controller, queue: _core.Queue | str, there: Sequence[str]) -> None:
     wanted = getattr(controller, "knobs", None)
     if isinstance(wanted, str):
-        raise InputError(f'{_title(controller)}: knobs = "{wanted}" is one text; write knobs = ("{wanted}",)')
+        raise InputError(f'{_title(controller)}: knobs = "{wanted}" is a string; write knobs = ("{wanted}",)')
     if not isinstance(wanted, Sequence | Set):
         if not there:
             remedy = (

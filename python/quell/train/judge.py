@@ -45,7 +45,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def summary(links: Sequence[Link], mine: Sequence[Run], cake: Sequence[Run], against: Sequence[Bar]) -> dict[str, Any]:
-    """Return a queue's figures over these links."""
+    """Return a queue's figures over these links; `quell.train.links` defines g, p and a win.
+
+    p: geometric mean, 95th percentile and worst. wins, half: share of links won, and won with p at most 0.5.
+    g: geometric mean, 1st percentile and worst. jain: mean and worst. unfair, very_unfair: share of links whose Jain
+    index is more than 0.05 or 0.15 below codel's. loss/cake: loss divided by cake's, on links with `FEW_PACKETS` or
+    more per flow.
+    """
     score, kinds = Score.of(mine, against), [link.kind for link in links]
 
     def ratio(values: Sequence[float]) -> Figure:

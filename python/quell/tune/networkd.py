@@ -29,7 +29,7 @@ _SECTIONS = {"fq_codel": "FairQueueingControlledDelay", "codel": "ControlledDela
 
 
 def counts(kind: str, framing: Framing) -> bool:
-    """Return whether the shaper counts packets like the line: its htb has no size tables."""
+    """Return whether the shaper can count packets as the line does: networkd has no size table for htb's cells."""
     return kind == "cake" or framing.cells == "none"
 
 
@@ -51,7 +51,7 @@ def files(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
         "",
         *_side(line, down),
         "",
-        f"# Once {dev} is up (networkd has no words for it):",
+        f"# Once {dev} is up (networkd has no option for this):",
         f"#   tc qdisc add dev {dev} handle ffff: ingress",
         f"#   tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
         f"action mirred egress redirect dev {inner}",
