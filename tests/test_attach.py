@@ -43,7 +43,7 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     nothing = expect(f"{show} va", "qdisc noqueue 0: root")
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
     expect(f"{show} va", "qdisc quell_hush 9e00: root")
-    expect(f"{attach} hush --rate 9mbit", "its knobs are changed")
+    expect(f"{attach} hush --rate 9mbit", "its knobs are set")
     expect("quell-live attach vb codel --limit 100", "quell_codel in place of noqueue")
     expect("quell-live detach va", "the kernel's default is back")
     assert expect(f"{show} va") == nothing
@@ -134,7 +134,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     assert "clsact" not in expect(show)
     expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_codel")
     # Another program removes the filter.
-    expect(f"{attach} fq_codel --limit 50", "its knobs are changed")
+    expect(f"{attach} fq_codel --limit 50", "its knobs are set")
     expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_fq_codel")
     expect(f"{attach} rlaqm ecn", "cannot mark packets in the kernel", failed=True)
     assert expect(filters).count(" quell ") == 1
@@ -146,7 +146,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     expect(detach, "the kernel's default is back")
     assert " quell " not in expect(filters, "pref 7 u32")
     expect(show, "qdisc clsact")
-    expect(f"{attach} hush", "a filter of others comes first")
+    expect(f"{attach} hush", "another program's filter runs first")
     expect(detach, "the kernel's default is back")
     # An ingress discipline.
     remedy = ("tc qdisc del dev rs ingress; tc qdisc add dev rs clsact; then its filters again",)

@@ -271,7 +271,7 @@ def test_filters_of_others_stay_as_they_are(line: Line, priority: int) -> None:
     assert line.filters() == before
     assert line.clsact()
     said = line.steer("v0", "0", "--with", "clsact", "--duration", "1ms").stderr
-    assert ("filters of others at clsact come before quell's" in said) == (priority == 1)
+    assert ("other programs' filters at clsact run before quell's" in said) == (priority == 1)
     process = line.dropping("1")
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: "quell" not in line.filters())

@@ -442,7 +442,7 @@ def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(ne
     command = net.live("--rate", "8mbit")
     second = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
     assert second.returncode == 2
-    assert "another quell live has it" in second.stderr
+    assert "another quell live is running on it" in second.stderr
     assert net.rules(), "the first continues"
     net.ip(f"-n {net.r} link del rb")
     _, errors = command.communicate(timeout=30)

@@ -397,5 +397,5 @@ def test_interfaces_that_exclude_each_other_say_so(net: Learning) -> None:
     hears(first, "d500: what leaves")
     second = net.run(net.r, QUELL_LIVE, "--dev", "d15500", "--rate", "1mbit")
     assert second.returncode == 2
-    assert "or has an interface whose index differs by a multiple of 15000" in second.stderr
+    assert "or on an interface whose index differs by a multiple of 15000" in second.stderr
     assert stop(first)[0] == 0

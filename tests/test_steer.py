@@ -495,7 +495,10 @@ def test_a_flood_of_notifications_that_finds_no_room_does_no_harm(line: Line) ->
 def test_two_at_one_place_are_refused(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     done = line.steer("v0", "1:10", "30", "--with", "limit")
-    assert (done.returncode, done.stderr) == (2, "quell: v0@1:10: another quell steer has it; stop that one first\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "quell: v0@1:10: another quell steer is running on it; stop that one first\n",
+    )
     # Another place on the same device is free.
     assert line.steer("v0", "1:10", "9mbit", "--with", "rate", "--dry-run", "--duration", "1ms").returncode == 0
     process.terminate()

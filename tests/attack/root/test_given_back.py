@@ -434,7 +434,7 @@ def test_a_steered_value_is_not_saved_as_the_original(tmp_path: Path, command: s
         tc qdisc show dev v0
         """,
     )
-    assert "quell steer has changed a queue of" in refused and "quell steer --restore" in refused
+    assert "quell steer has changed" in refused and "quell steer --restore" in refused
     assert "limit 1000p" in shown
 
 

@@ -389,7 +389,7 @@ def test_root_and_the_unit_exclude_each_other_on_an_interface(place: Place) -> N
     for first, second in ((root, unit), (unit, root), (unit, unit), (root, root)):
         command = place.start(*first, *RATE)
         hears(command, "what leaves")
-        refused(place.run(*second, *BRIEF), "--dev v0: another quell live has it", "; stop that one first")
+        refused(place.run(*second, *BRIEF), "--dev v0: another quell live is running on it", "; stop that one first")
         other = place.run(*second, "--dev", "v1", *BRIEF[2:])
         assert other.returncode == 0, other.stderr
         ends(command)

@@ -97,7 +97,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         for slot in Page::open(&saved.page())?.slots() {
             slot.set(&knobs);
         }
-        options.say(&format!("{dev}: {name} is attached; its knobs are changed"));
+        options.say(&format!(
+            "{dev}: {name} was already attached; its knobs are set"
+        ));
         return Ok(());
     }
     let before = saved.map(|saved| saved.before.clone());
@@ -109,9 +111,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
         return Ok(());
     };
-    // The steered settings would be saved as those to restore.
+    // Otherwise the steered settings would be saved as those to restore.
     if is_changed(device)? {
-        let error = Error::new("quell steer has changed a queue of it").key(dev);
+        let error = Error::new("quell steer has changed one of its queues").key(dev);
         return Err(error.remedy("end that first, or if it was killed: quell steer --restore"));
     }
     let kernel = support::check()?;
@@ -194,18 +196,18 @@ fn attach(
     Ok(())
 }
 
-/// Refuses to replace a discipline that another program has set since the disciplines were listed:
-/// loading takes long enough for that, and it would be lost. The rate of cake with autorate-ingress
-/// changes by itself.
+/// Refuses to replace a discipline that another program has set while the BPF program was loaded:
+/// detach would not restore it. The options of cake are not compared, since autorate-ingress
+/// changes its rate.
 fn has_not_changed(plan: &Plan, rows: &[QdiscState], dev: &str) -> Result<(), Error> {
     let no = |e| failed(e).key(dev);
     let now = tree::rows(&mut Dump::new().map_err(no)?, plan.device).map_err(no)?;
-    let leaving = |row: &&QdiscState| !row.key.class && row.key.parent != INGRESS;
+    let is_egress = |row: &&QdiscState| !row.key.class && row.key.parent != INGRESS;
     let same = |(one, other): (&QdiscState, &QdiscState)| {
         let is_cake = one.kind == "cake";
         one.key == other.key && one.kind == other.kind && (is_cake || one.options == other.options)
     };
-    let [before, now] = [rows, &now].map(|rows| rows.iter().filter(leaving).collect::<Vec<_>>());
+    let [before, now] = [rows, &now].map(|rows| rows.iter().filter(is_egress).collect::<Vec<_>>());
     if before.len() == now.len() && before.into_iter().zip(now).all(same) {
         return Ok(());
     }
@@ -240,7 +242,9 @@ fn mark(
     page.slots().for_each(|slot| slot.mark());
     // Only for the note; the program is attached.
     let first = hook.look(&mut dump).is_ok_and(|seen| seen.before);
-    Ok(first.then_some("a filter of others comes first: packets that it accepts for good (action ok) are not marked"))
+    Ok(first.then_some(
+        "another program's filter runs first: packets that it accepts (action ok) are not marked",
+    ))
 }
 
 /// Prints what is attached to a device, with its gauges.
@@ -278,7 +282,7 @@ fn not_elsewhere(saved: &Saved, dev: &str) -> Result<(), Error> {
     );
     let error = Error::new(what).key(dev);
     let dev = quoted(dev);
-    Err(error.remedy(format!("first quell detach {dev}, which concerns {now}")))
+    Err(error.remedy(format!("first restore {now}: quell detach {dev}")))
 }
 
 fn held(dev: &str) -> Result<StateFile, Error> {

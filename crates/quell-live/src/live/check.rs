@@ -1,4 +1,4 @@
-//! `quell live --check`: every fault of a configuration file, in one line each. It needs no rights
+//! `quell live --check`: every fault of a configuration file, one line each. It needs no privileges
 //! and changes nothing.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use toml::{Spanned, Table, Value};
 use super::settings::{Options, Plan, text};
 use super::upkeep::Interface;
 
-/// Finds what is wrong with a file below options that override it.
+/// Checks a file whose keys the `given` options override.
 ///
 /// # Errors
-/// All that is wrong, in the order of the file's keys where they have lines. Never empty.
+/// All faults, at least one: those without a line first, then in the order of the file's lines.
 pub fn plan(given: &Options, path: &Path) -> Result<Plan, Vec<Error>> {
     let file = path.display().to_string();
     let all = text(path, &format!("--check {file}")).map_err(|error| vec![error])?;
@@ -102,7 +102,7 @@ impl Faults<'_> {
     }
 }
 
-/// The options with a value for a key that has a fault, so that the others can be checked.
+/// Replaces the value of a faulty key by a valid one, so that the other keys can be checked.
 fn substituted(options: Options, key: &str) -> Options {
     let rate = || Some("1gbit".to_owned());
     let mut other = options;

@@ -85,12 +85,12 @@ pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
         let error = Error::new(what).key(format!("--dev {dev}"));
         error.remedy("stop that one first")
     };
-    let has = "another quell live has it";
+    let has = "another quell live is running on it";
     // The state file's lock excludes only this user's processes, and names exactly this interface.
     let or_like = || {
         let count = exclusive::COUNT;
         taken(&format!(
-            "{has}, or has an interface whose index differs by a multiple of {count}"
+            "{has}, or on an interface whose index differs by a multiple of {count}"
         ))
     };
     let held = HeldInterface {

@@ -39,7 +39,7 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// Takes an interface; `None` if another process has it, or has one whose index differs by a
+    /// Takes an interface; `None` if another process has taken it, or one whose index differs by a
     /// multiple of [`COUNT`].
     pub fn take(dev: &str) -> Option<Self> {
         let Some(index) = host::index(dev) else {

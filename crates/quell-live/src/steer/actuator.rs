@@ -1,4 +1,4 @@
-//! Makes the changes of `quell steer`, and prepares their restoration however the process ends.
+//! Makes the changes of `quell steer`, and prepares to undo them however the process ends.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -29,7 +29,7 @@ pub struct Actuator {
     pub rtnl: RtnlWriter,
     /// Notifications of other programs' changes.
     pub notices: Notices,
-    /// The second process, which restores if this one stalls or dies.
+    /// A second process, which restores the settings if this one stalls or dies.
     pub watchdog: Watchdog,
     /// One heartbeat per queue whose options are changed.
     pub heartbeats: Vec<Heartbeat>,
@@ -37,7 +37,7 @@ pub struct Actuator {
     pub file: StateFile,
     saved: Saved,
     exclusive: Option<Exclusive>,
-    /// Target of the drop probability, if that is steered.
+    /// Where packets are dropped, if the drop probability is steered.
     pub dropping: Option<Dropping>,
 }
 
@@ -55,8 +55,8 @@ impl Actuator {
     /// Opens what is needed, and restores what a killed process left changed.
     ///
     /// # Errors
-    /// If another process steers here, the kernel refuses something, or what was left cannot be
-    /// restored.
+    /// If another process steers this queue, the kernel refuses something, or what was left cannot
+    /// be restored.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         let place = Handle(plan.place.0).to_string();
         let name = match place.as_str() {
@@ -64,7 +64,7 @@ impl Actuator {
             place => format!("{}@{place}", plan.dev),
         };
         let Some(file) = STEER.hold(&name)? else {
-            let error = Error::new("another quell steer has it").key(name);
+            let error = Error::new("another quell steer is running on it").key(name);
             return Err(error.remedy("stop that one first"));
         };
         // Before anything is changed, since the kernel may refuse it.
@@ -72,7 +72,7 @@ impl Actuator {
         let left = undo(&file)? + undo_left(host::existing(&plan.dev)?);
         if left > 0 {
             plan.say(&format!(
-                "{name}: {} restored that a killed quell steer left",
+                "{name}: {} restored, which a killed quell steer had changed",
                 counted(left as u64, "queue")
             ));
         }
@@ -90,12 +90,12 @@ impl Actuator {
         })
     }
 
-    /// Records the present settings, prepares their restoration, and attaches the program if there
-    /// is one.
+    /// Records the present settings, prepares to restore them, and attaches the BPF program if
+    /// there is one.
     ///
     /// # Errors
     /// If the file cannot be written, or the kernel refuses.
-    pub fn keep(
+    pub fn prepare(
         &mut self,
         device: u32,
         plan: &Plan,
@@ -135,8 +135,8 @@ impl Actuator {
         for queue in changed() {
             let heartbeat = self.watchdog.heartbeat();
             let mut bytes = unanswered([change(&queue.found, &queue.before())]);
-            // The watchdog writes a word in place of these bytes. The kernel does not read it,
-            // since no message begins there.
+            // The watchdog writes a word in place of these bytes. The kernel ignores it: it is
+            // shorter than the header of a message.
             bytes.extend([0; 4]);
             self.watchdog.guard(&heartbeat, self.rtnl.as_fd(), bytes)?;
             self.heartbeats.push(heartbeat);
@@ -158,7 +158,7 @@ impl Actuator {
         let seen = self.look_at_hook(dump, Hook::look)?;
         if seen.is_some_and(|seen| seen.before) {
             plan.say(&format!(
-                "{}: filters of others at clsact come before quell's: packets that they accept for good are not dropped",
+                "{}: other programs' filters at clsact run before quell's: packets that they accept (action ok) are not dropped",
                 plan.dev
             ));
         }
@@ -174,8 +174,8 @@ impl Actuator {
         self.saved.changes(&queue.found.key, before, after);
     }
 
-    /// Records what the batch will set, since other values found later were set by other programs,
-    /// and stay.
+    /// Records what the batch will set: any other value found later was set by another program, and
+    /// is not undone.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -209,8 +209,9 @@ impl Actuator {
             .guard_at_end(heartbeat, self.rtnl.as_fd(), removal)
     }
 
-    /// The state of clsact by `look` ([`Hook::look`] or [`Hook::look_once`]); the watchdog is told
-    /// whether others have filters there. `None` if filters may be missing from the kernel's list.
+    /// The state of clsact, read by `look` ([`Hook::look`] or [`Hook::look_once`]). If other
+    /// programs' filters have come or gone, the watchdog's message is prepared again. `None` if
+    /// filters may be missing from the kernel's list.
     ///
     /// # Errors
     /// If the kernel refuses the request.
@@ -279,7 +280,7 @@ impl Dropping {
         }))
     }
 
-    /// Tells the watchdog that changes of others at clsact are being noticed.
+    /// Tells the watchdog that the loop runs, and so notices filters that others add at clsact.
     pub fn turn(&self) {
         if let Some(heartbeat) = &self.heartbeat {
             heartbeat.turn(0);

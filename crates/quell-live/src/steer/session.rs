@@ -143,7 +143,12 @@ impl Session {
                 };
                 let line = line.ok_or_else(missing)?;
                 if let Some(controller) = source.controller(line, bounds) {
-                    queue.set_controller(controller, line, source.goes_on(), bounds);
+                    queue.set_controller(
+                        controller,
+                        line,
+                        source.starts_from_current_rate(),
+                        bounds,
+                    );
                 }
             }
             if let Source::Constant(setting) = source {
@@ -152,7 +157,7 @@ impl Session {
             queues.push(queue);
         }
         if let Some(actuator) = &mut self.actuator {
-            actuator.keep(device, &self.plan, &queues, &rows, &mut self.dump)?;
+            actuator.prepare(device, &self.plan, &queues, &rows, &mut self.dump)?;
         }
         (self.device, self.queues) = (device, queues);
         Ok(())

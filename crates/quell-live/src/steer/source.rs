@@ -77,7 +77,7 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
 /// A source of the knobs' values.
 #[derive(Debug)]
 pub enum Source {
-    /// A controller of quell by its words; each queue has its own.
+    /// The words of one of quell's controllers; each queue has its own instance.
     Words(Box<Queue>),
     /// The caller's controller; each queue has a clone.
     Own(Box<dyn Control>),
@@ -97,10 +97,11 @@ impl Source {
             return Ok(Self::Lines(Lines::new()?));
         }
         let [knob] = knobs else {
-            let error = Error::new("a controller sets one knob; several come from lines alone");
+            let error =
+                Error::new("a controller sets one knob; only lines on standard input set several");
             return Err(error
                 .key("--with")
-                .remedy("name one, or write - for the controller"));
+                .remedy("name one knob, or write - in place of the controller"));
         };
         if let Ok(value) = parse(*knob, words) {
             return Ok(Self::Constant((*knob, value)));
@@ -132,7 +133,7 @@ impl Source {
 
     /// Whether a control loop starts from the queue's present rate: always, unless its words give a
     /// start rate.
-    pub fn goes_on(&self) -> bool {
+    pub fn starts_from_current_rate(&self) -> bool {
         match self {
             Self::Words(queue) => queue
                 .spec::<pace::Params>()
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_starts_from_the_rate_of_its_queue_unless_it_is_given_its_first_one() {
+    fn a_loop_starts_from_the_rate_of_its_queue_unless_a_start_rate_is_given() {
         let source = |words| Source::parse(words, &[Knob::Rate]).expect("a source");
         for words in [
             "pace",
@@ -414,11 +415,11 @@ mod tests {
             "sqm_autorate",
             "18mbit",
         ] {
-            assert!(source(words).goes_on(), "{words}");
+            assert!(source(words).starts_from_current_rate(), "{words}");
         }
         // Even if that is the default.
         for words in ["pace start 8mbit", "pace ingress start 10mbit"] {
-            assert!(!source(words).goes_on(), "{words}");
+            assert!(!source(words).starts_from_current_rate(), "{words}");
         }
         for words in [
             "pace ingress",

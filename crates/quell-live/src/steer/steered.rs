@@ -141,17 +141,21 @@ impl Steered {
         self.was.without(Knob::Drop) != Values::default()
     }
 
-    /// Gives the queue a controller, which sets the first values; with `goes_on`, a control loop
-    /// that sets a rate starts from the present one.
+    /// Gives the queue a controller, which sets the first values; with `from_current_rate`, a
+    /// control loop that sets a rate starts from the present one.
     pub fn set_controller(
         &mut self,
         mut controller: Box<dyn Control>,
         line_bps: u64,
-        goes_on: bool,
+        from_current_rate: bool,
         bounds: &[Bounds],
     ) {
         self.line_bps = line_bps;
-        if let Some(rate) = self.was.get(Knob::Rate).filter(|rate| *rate > 0 && goes_on) {
+        if let Some(rate) = self
+            .was
+            .get(Knob::Rate)
+            .filter(|rate| *rate > 0 && from_current_rate)
+        {
             controller.adopt(&Knobs {
                 rate_bps: Some(self.shown(Knob::Rate, rate)),
                 ..Knobs::KEEP

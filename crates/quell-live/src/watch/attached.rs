@@ -10,7 +10,7 @@ use crate::bpf::page::{Gauges, KIND, Page};
 use crate::rtnetlink::message::Queue;
 
 /// Time between two attempts to open a device's page.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The opened pages of devices.
 pub struct Attached {
@@ -65,7 +65,7 @@ impl Attached {
         if now < device.due {
             return None;
         }
-        device.due = now.saturating_add(AGAIN);
+        device.due = now.saturating_add(RETRY_INTERVAL);
         match (self.open)(key.device) {
             Ok(page) => read(device.page.insert(page)),
             Err(error) => {
@@ -141,8 +141,8 @@ mod tests {
             !has(Duration::from_nanos(2), 1, "quell_codel"),
             "its page is not looked for all the time"
         );
-        assert!(has(AGAIN, 1, "quell_codel"));
-        assert!(!has(AGAIN, 1, "quell_hush"), "it was replaced");
+        assert!(has(RETRY_INTERVAL, 1, "quell_codel"));
+        assert!(!has(RETRY_INTERVAL, 1, "quell_hush"), "it was replaced");
         assert_eq!(OPENED.get(), 3);
     }
 
@@ -169,7 +169,7 @@ mod tests {
         let mut attached = Attached::new(open);
         let mut notes = Vec::new();
         for (step, name) in ["va", "vb", "va"].into_iter().enumerate() {
-            let now = Instant::ZERO + step as u64 * AGAIN;
+            let now = Instant::ZERO + step as u64 * RETRY_INTERVAL;
             let device = 3 + step as u32 % 2;
             assert_eq!(
                 attached.gauges(now, name, &queue(device, "quell_hush")),

@@ -195,7 +195,7 @@ impl PacketQueue {
 pub fn no_socket(what: &str, error: &io::Error) -> Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "run it as root",
-        Some(libc::EBUSY) => "another program has it; end that",
+        Some(libc::EBUSY) => "another program uses it; stop that one",
         _ => "the kernel lacks it, or its module is not loaded; quell doctor says more",
     };
     Error::new(format!("cannot open {what}: {error}")).remedy(remedy)

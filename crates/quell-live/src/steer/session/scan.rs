@@ -141,7 +141,7 @@ impl Session {
                 Err(e) if is_partial(&e) => return Ok(None),
                 rows => rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?,
             };
-            actuator.keep(device, &self.plan, &self.queues, &rows, &mut self.dump)?;
+            actuator.prepare(device, &self.plan, &self.queues, &rows, &mut self.dump)?;
         }
         Ok(Some(ScanResult::Changed(format!(
             "another program has removed quell's filter at clsact of {}",

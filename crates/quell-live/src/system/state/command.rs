@@ -24,7 +24,7 @@ fn namespace() -> String {
 }
 
 impl Command {
-    /// The state file of an interface; `None` if another process has it.
+    /// The state file of an interface; `None` if another process holds its lock.
     ///
     /// # Errors
     /// If the folder or the lock cannot be created, or other users can write to the folder.

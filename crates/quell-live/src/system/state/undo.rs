@@ -10,7 +10,7 @@ use super::Command;
 pub enum UndoOutcome {
     /// The number of changes that were undone.
     Undone(usize),
-    /// A running process has the file.
+    /// A running process holds the file's lock.
     Runs,
     /// It could not be undone.
     Failed(Error),

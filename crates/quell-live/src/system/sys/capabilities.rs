@@ -38,8 +38,8 @@ pub fn limit_capabilities(bits: &[u32]) {
     unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()) };
 }
 
-/// Limits the capabilities of programs that this thread starts to these, also for setuid programs
-/// (bounding set).
+/// Drops all other capabilities from the bounding set: a program that this thread executes cannot
+/// get them, even if it is setuid.
 pub fn bound_capabilities(bits: &[u32]) {
     for bit in (0..64).filter(|bit| !bits.contains(bit)) {
         // SAFETY: prctl takes numbers here; it fails if there is no such capability, or it may not
