@@ -365,7 +365,7 @@ def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> N
         ("--autorate --reflector 192.0.2.1 --aqm fq_codel", "--aqm: fq_codel sets no rate; write pace"),
         ("--autorate --reflector 192.0.2.1 --rate 5", '"5" has no unit'),
         ("steer lo pace --with rate", "--reflector: needs hosts behind the line"),
-        ("steer lo wqm --with limit --reflector 192.0.2.1", "--reflector: is for a loop over a rate"),
+        ("steer lo wqm --with limit --reflector 192.0.2.1", "--reflector: is only for a controller that sets a rate"),
     ],
 )
 def test_unsuitable_options_of_a_rate_loop_are_refused_in_one_line(words: str, message: str) -> None:

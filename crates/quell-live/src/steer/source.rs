@@ -161,8 +161,8 @@ impl Source {
         let error = match (needs, named) {
             (true, false) => Error::new("needs hosts behind the line that answer echo requests")
                 .remedy("name some that you may ask, as in --reflector 192.0.2.1"),
-            (false, true) => Error::new("is for a loop over a rate")
-                .remedy("write pace --with rate, or leave it out"),
+            (false, true) => Error::new("is only for a controller that sets a rate")
+                .remedy("write pace --with rate, or leave --reflector out"),
             _ => return Ok(()),
         };
         Err(error.key("--reflector"))
