@@ -62,10 +62,13 @@ impl StateFile {
     /// written last.
     pub fn prune(&self, newest: &Self, most: usize) {
         let subject = |name: &str| {
-            let (stem, _) = name.split_once('.')?;
-            let hash = stem.strip_prefix(&self.stem)?.strip_prefix('-')?;
+            // The stem may contain dots, as in `eth0.100`.
+            let (hash, _) = name
+                .strip_prefix(&self.stem)?
+                .strip_prefix('-')?
+                .split_once('.')?;
             let is_hash = hash.len() == DIGITS && hash.bytes().all(|b| b.is_ascii_hexdigit());
-            is_hash.then(|| stem.to_owned())
+            is_hash.then(|| format!("{}-{hash}", self.stem))
         };
         let files = fs::read_dir(&self.folder.path).into_iter().flatten();
         let found = files.flatten().filter_map(|file| {

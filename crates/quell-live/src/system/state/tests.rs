@@ -125,6 +125,37 @@ fn of_the_files_under_a_lock_those_written_last_are_kept() {
 }
 
 #[test]
+fn the_files_of_an_interface_with_a_dot_in_its_name_are_pruned_apart_from_its_parents() {
+    let (path, _lock) = made("dots");
+    let folder = Folder::open(CHANGES, &path, false).expect("opened");
+    let folder = Arc::new(folder.expect("ours"));
+    let held = |name: &str| {
+        let held = TEST.take(folder.clone(), name.to_owned());
+        held.expect("taken").expect("free")
+    };
+    let (parent, vlan) = (held("eth0-egress"), held("eth0.100-egress"));
+    let written = |lock: &StateFile| {
+        let files = [0, 1, 2].map(|n: u32| lock.about(&n.to_string()));
+        files
+            .iter()
+            .for_each(|file| file.write(&[0]).expect("written"));
+        files
+    };
+    let left = |files: &[StateFile]| {
+        let left = files
+            .iter()
+            .filter(|file| file.read_text().expect("read").is_some());
+        left.count()
+    };
+    let (of_parent, of_vlan) = (written(&parent), written(&vlan));
+    vlan.prune(&of_vlan[0], 1);
+    assert_eq!((left(&of_parent), left(&of_vlan)), (3, 1));
+    parent.prune(&of_parent[0], 2);
+    assert_eq!((left(&of_parent), left(&of_vlan)), (2, 1));
+    fs::remove_dir_all(path).expect("removed");
+}
+
+#[test]
 fn links_pipes_and_files_of_others_are_refused() {
     let (path, file) = made("refused");
     let said = || file.read_text().expect_err("refused").to_string();
