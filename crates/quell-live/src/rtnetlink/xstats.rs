@@ -254,6 +254,20 @@ pub fn each(kind: &str, class: bool, bytes: &[u8], each: Each<'_>) {
     structure(fields, bytes, each);
 }
 
+/// Bytes that have arrived at a discipline of this kind; `None` if it does not report them. cake
+/// counts the bytes of a tin when they arrive.
+pub fn arrived_bytes(kind: &str, bytes: &[u8]) -> Option<u64> {
+    let mut sum = None;
+    if kind == "cake" {
+        cake(bytes, &mut |tin, name, value| {
+            if let (Some(_), "bytes", Value::Count(bytes)) = (tin, name, value) {
+                *sum.get_or_insert(0) += bytes;
+            }
+        });
+    }
+    sum
+}
+
 /// Parses the consecutive fields of a structure, as far as it extends.
 fn structure(fields: &Fields, mut bytes: &[u8], each: Each<'_>) {
     for (name, form) in fields {

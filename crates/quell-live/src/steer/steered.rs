@@ -11,7 +11,7 @@ use crate::packet::echo::Answer;
 use crate::rtnetlink::message::{Counters, Key, Queue};
 use crate::rtnetlink::options::{Charge, Kind, Knob, Values};
 use crate::rtnetlink::request::QdiscState;
-use crate::rtnetlink::tree;
+use crate::rtnetlink::{tree, xstats};
 
 /// A queue's present settings compared with what quell set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ pub struct Steered {
     /// Packets that they have dropped since then.
     lost: Option<u64>,
     meter: Meter,
-    last: Option<(time::Instant, Counters)>,
+    /// Time and counters of the last sample, and the bytes dropped until then (0: not reported).
+    last: Option<(time::Instant, Counters, u64)>,
     gauges: Gauges,
 }
 
@@ -228,7 +229,8 @@ impl Steered {
         if self.knobs.contains(&Knob::Rate) {
             self.charge = self.kind.charge(queue.options, self.header);
         }
-        self.read(now, &queue.counters, &rates);
+        let arrived = xstats::arrived_bytes(queue.kind, queue.xstats);
+        self.read(now, &queue.counters, arrived, &rates);
         let has = self.kind.values(queue.options, &self.knobs);
         let mut other = has
             .each()
@@ -244,30 +246,49 @@ impl Steered {
         (look, rates)
     }
 
-    fn read(&mut self, now: time::Instant, counters: &Counters, rates: &Rates) {
+    /// `arrived`: bytes that have arrived so far, if the kernel reports them.
+    fn read(
+        &mut self,
+        now: time::Instant,
+        counters: &Counters,
+        arrived: Option<u64>,
+        rates: &Rates,
+    ) {
         let (g, charge) = (&mut self.gauges, self.charge);
         let lost = self.lost.take();
         self.below.retain_mut(|(.., seen)| std::mem::take(seen));
         // Fewer bytes than before mean that the queue was recreated.
-        let last = self.last.replace((now, *counters));
-        if let Some((then, last)) = last.filter(|(_, last)| counters.bytes >= last.bytes) {
-            let (bytes, packets) = (
+        let last = self
+            .last
+            .filter(|(_, last, _)| counters.bytes >= last.bytes);
+        let dropped_before = last.map_or(0, |(.., dropped)| dropped);
+        // The counters need not be of the same instant, so the difference may fall for a moment.
+        let left = counters.bytes + u64::from(counters.backlog_bytes);
+        let dropped = arrived.map_or(0, |arrived| arrived.saturating_sub(left));
+        let dropped = dropped.max(dropped_before);
+        self.last = Some((now, *counters, dropped));
+        if let Some((then, last, _)) = last {
+            let (sent, packets) = (
                 counters.bytes - last.bytes,
                 counters.packets.saturating_sub(last.packets),
             );
             let drops = u64::from(counters.drops.wrapping_sub(last.drops));
             // A class's own drops are among those of the disciplines below it.
             let drops = lost.unwrap_or(drops);
-            let bytes = charge.of(bytes, packets);
-            g.departed_bytes += bytes;
+            g.departed_bytes += charge.of(sent, packets);
             g.departures += packets;
             g.drops_overflow += drops;
-            // The kernel does not count their bytes. Their size is taken to be the mean of packets
-            // sent since then or, if none was, of all.
-            let mean = bytes.checked_div(packets);
-            let all = || charge.of(counters.bytes, counters.packets);
-            let mean = mean.or_else(|| all().checked_div(counters.packets));
-            g.dropped_bytes += drops * mean.unwrap_or(0);
+            // Where the kernel does not report their bytes, their size is taken to be the mean of
+            // those that waited, since a discipline with flows drops where most wait, else of those
+            // sent since then, else of all.
+            let waited = (last.backlog_bytes.into(), last.backlog_packets.into());
+            let all = (counters.bytes, counters.packets);
+            let means = [waited, (sent, packets), all].into_iter();
+            let mut means = means.filter_map(|(b, p)| charge.of(b, p).checked_div(p));
+            g.dropped_bytes += match arrived {
+                Some(_) => charge.of(dropped - dropped_before, drops),
+                None => drops * means.next().unwrap_or(0),
+            };
             let held = u128::from(now.saturating_since(then).as_nanos());
             g.backlog_ns += u128::from(last.backlog_packets) * held;
         }
@@ -503,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_packets_are_as_large_as_those_that_were_sent() {
+    fn dropped_packets_are_as_large_as_those_that_were_sent_if_none_waited() {
         let found = QdiscState {
             key: Key::default(),
             kind: String::new(),
@@ -521,6 +542,7 @@ mod tests {
             queue.read(
                 queue.gauges.now + time::Duration::from_nanos(1),
                 &counters,
+                None,
                 &Rates::default(),
             );
             queue.gauges.dropped_bytes
@@ -533,6 +555,86 @@ mod tests {
         assert_eq!(look(10_600, 12, 6), 4200, "of 300 bytes");
         assert_eq!(look(10_600, 12, 8), 4200 + 2 * 883, "of all that was sent");
         assert_eq!(look(500, 1, 90), 5966, "another queue is in its place");
+    }
+
+    /// Samples of a cake: its counters, and the bytes that have arrived in its tins.
+    fn samples_of_cake(samples: &[(Counters, [u64; 2])]) -> Vec<u64> {
+        let found = QdiscState {
+            key: Key::default(),
+            kind: "cake".to_owned(),
+            options: Vec::new(),
+            stab: false,
+        };
+        let kind = Kind::find("cake", false).expect("a kind");
+        let mut queue = Steered::new(found, kind, "cake".to_owned(), &[Knob::Target], 1514);
+        let dropped = (1..).zip(samples).map(|(k, (counters, tins))| {
+            let (mut each, mut xstats) = (Vec::new(), Vec::new());
+            for (tin, arrived) in (1..).zip(tins) {
+                let mut fields = Vec::new();
+                put(&mut fields, 3, &arrived.to_ne_bytes());
+                put(&mut each, tin, &fields);
+            }
+            put(&mut xstats, 10, &each);
+            let sample = Queue {
+                kind: "cake",
+                counters: *counters,
+                xstats: &xstats,
+                ..Queue::default()
+            };
+            queue.look(time::Instant::from_nanos(k), &sample);
+            queue.gauges.dropped_bytes
+        });
+        dropped.collect()
+    }
+
+    #[test]
+    fn the_dropped_bytes_of_cake_are_those_that_arrived_and_neither_left_nor_wait() {
+        let counters = |bytes, packets, backlog_bytes, drops| Counters {
+            bytes,
+            packets,
+            backlog_packets: backlog_bytes / 60,
+            backlog_bytes,
+            drops,
+            ..Counters::default()
+        };
+        let samples = [
+            // 500 bytes were dropped before.
+            (counters(1000, 10, 500, 3), [1500, 500]),
+            // Packets of 60 bytes left, two of 1500 were dropped.
+            (counters(1600, 20, 500, 5), [5100, 500]),
+            // The bytes that arrived were read before those that left.
+            (counters(2200, 30, 500, 5), [5600, 500]),
+            (counters(2200, 30, 500, 6), [7200, 500]),
+            // Another queue is in its place.
+            (counters(100, 1, 0, 0), [100, 0]),
+            (counters(200, 2, 0, 1), [1200, 500]),
+        ];
+        let dropped = samples_of_cake(&samples);
+        assert_eq!(dropped, [0, 3000, 3000, 4500, 4500, 6000]);
+    }
+
+    #[test]
+    fn dropped_packets_are_as_large_as_those_that_waited() {
+        let found = QdiscState {
+            key: Key::default(),
+            kind: String::new(),
+            options: Vec::new(),
+            stab: false,
+        };
+        let mut queue = Steered::new(found, &ANY, "a queue".to_owned(), &[], 1514);
+        for (k, drops) in (1..).zip([0, 2]) {
+            let counters = Counters {
+                bytes: 600 * k,
+                packets: 10 * k,
+                backlog_packets: 4,
+                backlog_bytes: 6000,
+                drops,
+                ..Counters::default()
+            };
+            let now = time::Instant::from_nanos(k);
+            queue.read(now, &counters, None, &Rates::default());
+        }
+        assert_eq!(queue.gauges.dropped_bytes, 3000);
     }
 
     fn class_of_htb(knobs: &[Knob]) -> (Steered, Vec<QdiscState>) {
@@ -582,6 +684,7 @@ mod tests {
             queue.read(
                 queue.gauges.now + time::Duration::from_nanos(1),
                 &counters,
+                None,
                 &Rates::default(),
             );
             (queue.gauges.drops_overflow, queue.gauges.dropped_bytes)
