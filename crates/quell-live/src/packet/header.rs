@@ -28,7 +28,7 @@ pub fn random_key() -> Key {
 /// Fields of a packet's headers that the queue needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// Keyed hash of addresses, protocol and, if there are any, ports.
+    /// Keyed hash of addresses, protocol and, if there are any, ports or the identifier of ICMP.
     pub hash: u32,
     /// ECN field.
     pub ecn: Ecn,
@@ -257,8 +257,13 @@ impl Parser {
                 stamps = tcp::stamps(rest, !ip.cut);
             }
         }
+        let rest = if ip.fragment { &[] } else { ip.rest(packet) };
+        let flow = Tuple {
+            ports: icmp_identifier(tuple.protocol, rest).unwrap_or(tuple.ports),
+            ..tuple
+        };
         Class {
-            hash: hash(&tuple, self.key),
+            hash: hash(&flow, self.key),
             ecn: outer.ecn,
             payload: num::count(payload),
             labels: match self.wants.labels {
@@ -508,6 +513,18 @@ fn payload_bytes(protocol: u8, rest: &[u8]) -> usize {
         _ => return 0,
     };
     rest.len().saturating_sub(header)
+}
+
+/// Identifier of an echo or timestamp message of ICMP (RFC 792, RFC 4443), in place of ports.
+/// Without it, packets with the forged address of a reflector would delay its answers, whose
+/// identifier is random.
+fn icmp_identifier(protocol: u8, rest: &[u8]) -> Option<[u8; 4]> {
+    match (protocol, rest) {
+        (ICMP, [0 | 8 | 13 | 14, _, _, _, a, b, ..]) | (ICMP6, [128 | 129, _, _, _, a, b, ..]) => {
+            Some([*a, *b, 0, 0])
+        }
+        _ => None,
+    }
 }
 
 fn hash(tuple: &Tuple, key: Key) -> u32 {

@@ -42,6 +42,33 @@ fn tcp(source: u16, destination: u16, payload: usize) -> Vec<u8> {
 }
 
 #[test]
+fn identifiers_of_icmp_distinguish_flows_so_that_a_forged_answer_is_not_in_the_flow_of_a_true_one()
+{
+    let message = |kind, id: [u8; 2], number| [kind, 0, 0, 0, id[0], id[1], 0, number, 9, 9];
+    type Packet = fn(&[u8]) -> Vec<u8>;
+    let four: Packet = |rest| v4(ICMP, 0, 0, rest);
+    let six: Packet = |rest| v6(ICMP6, 0, rest);
+    for (packet, kinds, error) in [(four, &[0, 8, 13, 14][..], 3), (six, &[128, 129], 1)] {
+        let class = |kind, id, number| classify(&packet(&message(kind, id, number)), KEY);
+        for kind in kinds.iter().copied() {
+            let hash = |id, number| class(kind, id, number).hash;
+            assert_eq!(hash([1, 2], 3), hash([1, 2], 4), "{kind}");
+            assert_ne!(hash([1, 2], 3), hash([1, 3], 3), "{kind}");
+            assert_ne!(hash([1, 2], 3), hash([2, 2], 3), "{kind}");
+        }
+        // In an error these bytes are not an identifier.
+        let error = |id| class(error, id, 3);
+        assert_eq!(error([1, 2]).hash, error([1, 3]).hash);
+        assert_eq!(error([1, 2]).tuple, class(kinds[0], [1, 3], 3).tuple);
+        let cut = packet(&message(kinds[0], [1, 2], 3)[..5]);
+        assert_eq!(classify(&cut, KEY).hash, error([1, 2]).hash);
+    }
+    // Fragments of a message stay together.
+    let part = |fragment, rest: &[u8]| classify(&v4(ICMP, 0, fragment, rest), KEY).hash;
+    assert_eq!(part(0x2000, &message(0, [1, 2], 3)), part(1, &[0; 10]));
+}
+
+#[test]
 fn ports_distinguish_flows_and_payload_does_not() {
     let hash = |a, b, n| classify(&v4(TCP, 0, 0, &tcp(a, b, n)), KEY).hash;
     assert_eq!(hash(1, 2, 0), hash(1, 2, 100));
