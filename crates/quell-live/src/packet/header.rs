@@ -310,8 +310,23 @@ impl Parser {
         (labels.source, labels.destination) = (source, destination);
     }
 
+    /// Parses an Ethernet frame. Frames without IP are flows of their addresses and type, so that a
+    /// flood of one kind does not delay ARP.
+    pub fn classify_frame(&self, frame: &[u8]) -> Class {
+        if let Some(at) = ethernet(frame) {
+            return self.classify(&frame[at..]);
+        }
+        let mut flow = Tuple::default();
+        let bytes = flow.source.iter_mut().zip(frame.iter().take(14));
+        bytes.for_each(|(to, byte)| *to = *byte);
+        Class {
+            hash: hash(&flow, self.key),
+            ..Class::default()
+        }
+    }
+
     /// The class of a packet that is not IP.
-    pub fn unknown(&self) -> Class {
+    fn unknown(&self) -> Class {
         Class {
             hash: hash(&Tuple::default(), self.key),
             ..Class::default()

@@ -220,6 +220,30 @@ fn an_ethernet_frames_packet_is_found_behind_its_tags() {
 }
 
 #[test]
+fn frames_without_ip_are_flows_of_their_addresses_and_type() {
+    let parser = Parser {
+        key: KEY,
+        tunnels: false,
+        stamps: false,
+        wants: Wants::default(),
+    };
+    let frame = |from: u8, kind: u16, rest: u8| {
+        let mut frame = vec![0; 60];
+        (frame[11], frame[20]) = (from, rest);
+        frame[12..14].copy_from_slice(&kind.to_be_bytes());
+        frame
+    };
+    let hash = |from, kind, rest| parser.classify_frame(&frame(from, kind, rest)).hash;
+    assert_eq!(hash(1, 0x0806, 1), hash(1, 0x0806, 2), "ARP");
+    assert_ne!(hash(1, 0x0806, 1), hash(2, 0x0806, 1));
+    assert_ne!(hash(1, 0x0806, 1), hash(1, 0x88b5, 1));
+    let packet = v4(TCP, 0, 0, &tcp(1, 2, 0));
+    let whole = [&[7; 12][..], &[8, 0], &packet].concat();
+    assert_eq!(parser.classify_frame(&whole), parser.classify(&packet));
+    parser.classify_frame(&[]);
+}
+
+#[test]
 fn a_mark_keeps_the_checksum_right() {
     for tos in [1, 2, 0xb9, 0xfe] {
         let mut p = v4(TCP, tos, 0, &tcp(1, 2, 5));

@@ -218,10 +218,7 @@ impl PacketSocket {
         }
         self.lengths[index] = num::count(length);
         let frame = &self.pool.bytes(place)[HEADER..length];
-        let class = match header::ethernet(frame) {
-            Some(at) => parser.classify(&frame[at..]),
-            None => parser.unknown(),
-        };
+        let class = parser.classify_frame(frame);
         arrived.push(Arrived {
             place,
             bytes: num::count(frame.len() - BARE),

@@ -427,10 +427,7 @@ impl XdpSocket {
             }
             self.held[place as usize] = (got.address, got.length);
             let frame = self.bytes(place);
-            let class = match header::ethernet(frame) {
-                Some(at) => parser.classify(&frame[at..]),
-                None => parser.unknown(),
-            };
+            let class = parser.classify_frame(frame);
             arrived.push(Arrived {
                 place,
                 bytes: got.length - BARE,
