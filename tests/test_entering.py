@@ -60,7 +60,7 @@ impl<P: Packet> Discipline<P> for Sample<P> {
 
 DISCIPLINE_ROW = """
 impl Spec for quell_qdisc::sample::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::Sample(self.clone()))
     }
 }
@@ -103,7 +103,7 @@ impl Control for Five {
 
 CONTROLLER_ROW = """
 impl Spec for quell_qdisc::control::five::Five {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::fifo(Some(Box::new(self.clone())))
     }
 }

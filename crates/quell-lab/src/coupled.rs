@@ -157,7 +157,7 @@ impl Coupled {
             *last = g;
         }
         let bytes = gauges.departed_bytes - self.gauges.departed_bytes;
-        let rate = gauges.rate_bps.max(1) as f64;
+        let rate = gauges.rate.bps().max(1) as f64;
         view.queue = QueueView {
             utilisation: num::single(bytes as f64 * 8e9 / (rate * period.as_nanos() as f64)),
             backlog_ms: num::single(gauges.backlog_bytes as f64 * 8e3 / rate),

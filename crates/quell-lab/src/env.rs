@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_qdisc::control::lfq::{FEATURES, INITIAL, LIMITS};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{Gauges, Knobs, Rng, num};
 
@@ -410,11 +411,11 @@ impl Agent {
     fn see(&mut self, task: &Task, overhead: u32, gauges: Gauges) {
         // In an outage the last rate is kept, so that the delay is the time in which the backlog
         // would have drained.
-        let rate_bps = match gauges.rate_bps {
-            0 => self.last.rate_bps,
+        let rate = match gauges.rate {
+            Rate::ZERO => self.last.rate,
             rate => rate,
         };
-        let gauges = Gauges { rate_bps, ..gauges };
+        let gauges = Gauges { rate, ..gauges };
         self.readings = Readings::of(self.knob, &self.last, &gauges);
         self.reward = match task.cadence {
             Cadence::Every(_) => task.reward.of(&self.readings, self.moved),

@@ -16,10 +16,11 @@ use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::lfq::{FEATURES, LIMITS, Params, limit_of};
 use quell_qdisc::policy::Policy;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, SEC};
 use quell_qdisc::{Gauges, Knobs, Rng, num};
 
-use quell_sim::scenario::{Cc, FlowKind, Overrides, Rate, Scenario};
+use quell_sim::scenario::{Capacity, Cc, FlowKind, Overrides, Scenario};
 use quell_sim::{Status, World};
 use rayon::prelude::*;
 
@@ -77,8 +78,8 @@ impl Settings {
 /// Random values of one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
-    /// Rate of the link, bit/s: 5 to 25 Mbit/s.
-    pub rate_bps: u64,
+    /// Rate of the link: 5 to 25 Mbit/s.
+    pub rate: Rate,
     /// Round trip without queues: 5 to 25 ms.
     pub rtt: Duration,
     /// Length of the flow.
@@ -207,7 +208,7 @@ impl Lab {
     }
 
     fn draws(&self, rng: &mut Rng) -> Draws {
-        let rate_bps = num::whole_u64(libm::round(5e6 + 20e6 * rng.f64()));
+        let rate = Rate::from_bps_f64(libm::round(5e6 + 20e6 * rng.f64()));
         // An even number of ns, so that each direction gets half of it.
         let rtt = 2 * num::whole_u64(libm::round(2.5e6 + 10e6 * rng.f64()));
         let duration =
@@ -215,7 +216,7 @@ impl Lab {
         let bic = rng.u64() >> 63 == 1;
         let act_after = num::whole_u64(self.settings.act_within * duration as f64 * rng.f64());
         Draws {
-            rate_bps,
+            rate,
             rtt: Duration::from_nanos(rtt),
             duration: Duration::from_nanos(duration),
             act_after: Instant::from_nanos(act_after),
@@ -369,7 +370,7 @@ impl Lab {
         // The longest flows come first and are distributed in turn, so that threads finish at about
         // the same time.
         let mut order: Vec<usize> = (0..seeds.len()).collect();
-        let length = |d: &Draws| u128::from(d.act_after.as_nanos()) * u128::from(d.rate_bps);
+        let length = |d: &Draws| u128::from(d.act_after.as_nanos()) * u128::from(d.rate.bps());
         order.sort_by_key(|&i| Reverse(length(&draws[i])));
         let threads = rayon::current_num_threads();
         (0..threads)
@@ -508,7 +509,7 @@ fn base() -> Result<&'static Scenario, Error> {
 fn scenario(base: &Scenario, draws: &Draws) -> Scenario {
     let mut scenario = base.clone();
     scenario.duration = draws.duration;
-    scenario.link.rate = Rate::Constant(draws.rate_bps);
+    scenario.link.rate = Capacity::Constant(draws.rate);
     scenario.link.delay = draws.rtt / 2;
     for flow in &mut scenario.flows {
         flow.rtt = draws.rtt;

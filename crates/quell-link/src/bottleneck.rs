@@ -10,6 +10,7 @@ use quell_qdisc::control::{Delay, Echo};
 use quell_qdisc::fifo::Fifo;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::parts::ring::Ring;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 use quell_qdisc::{Backlog, Dequeued, Discipline, Gauges, Knobs, Packet, Qdisc, Rng};
 
@@ -18,7 +19,7 @@ use crate::hist::Hist;
 use crate::meter::Counters;
 use crate::queue::{ManagedQueue, Observer, Offered, Question};
 use crate::record::{self, Run, Series};
-use crate::server::{Rate, Server};
+use crate::server::{Capacity, Server};
 use crate::words::Queue;
 
 /// Points of the sojourn's cumulative distribution.
@@ -46,9 +47,9 @@ pub enum Shaper {
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Capacity over time.
-    pub rate: Rate,
-    /// Mean rate, bit/s, at least 1.
-    pub mean_bps: u64,
+    pub rate: Capacity,
+    /// Mean rate, at least 1 bit/s.
+    pub mean_rate: Rate,
     /// How packets leave the queue.
     pub shaper: Shaper,
     /// Size of the device's queue, packets: a plain FIFO below the discipline, which does not see
@@ -65,12 +66,12 @@ pub struct Params {
 }
 
 impl Params {
-    /// A link of constant rate, bit/s, at least 1, which carries Ethernet frames (14 bytes of a
+    /// A link of constant rate, at least 1 bit/s, which carries Ethernet frames (14 bytes of a
     /// packet's length) and loses none.
-    pub fn constant(bps: u64) -> Self {
+    pub fn constant(rate: Rate) -> Self {
         Self {
-            rate: Rate::Constant(bps),
-            mean_bps: bps,
+            rate: Capacity::Constant(rate),
+            mean_rate: rate,
             shaper: Shaper::Line,
             nic: 0,
             loss: 0.0,
@@ -90,8 +91,8 @@ pub struct Hosts {
     pub labels: fn(u64, &str) -> [u32; 2],
 }
 
-/// Fastest rate of an even link, bit/s: on a faster one a small packet may take less than 1 ns.
-const FASTEST: u64 = 100_000_000_000;
+/// Fastest rate of an even link: on a faster one a small packet may take less than 1 ns.
+const FASTEST: Rate = Rate::from_mbit(100_000);
 
 /// A queue with its link.
 ///
@@ -99,7 +100,7 @@ const FASTEST: u64 = 100_000_000_000;
 /// use quell_link::prelude::*;
 /// use quell_qdisc::packet::TestPacket;
 ///
-/// let (link, queue) = (LinkParams::constant(12_000_000), Queue::parse("pfifo limit 5")?);
+/// let (link, queue) = (LinkParams::constant(Rate::from_mbit(12)), Queue::parse("pfifo limit 5")?);
 /// let mut bottleneck = Bottleneck::new(&link, &queue, Rng::new(1, "link"), NoObserver);
 /// for id in 0..3 {
 ///     bottleneck.enqueue(Instant::ZERO, 1500, || TestPacket::new(id, 1500, 0, Ecn::NotEct));
@@ -128,7 +129,7 @@ pub struct Bottleneck<P, O> {
     // and the time of that charge.
     tokens: i64,
     charged: Instant,
-    mean_bps: u64,
+    mean_rate: Rate,
     /// Counters, and bytes that the link had offered, at the start of the present bin.
     bin: (Counters, f64),
     /// Bytes that the link had offered, and bytes that framing had added, at the end of the
@@ -140,14 +141,14 @@ pub struct Bottleneck<P, O> {
 impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// An idle link with this queue, whose random numbers come from `rng`.
     pub fn new(params: &Params, queue: &Queue, rng: Rng, observer: O) -> Self {
-        let mean_bps = params.mean_bps.max(1);
-        let mut built = queue.build(mean_bps);
+        let mean_rate = params.mean_rate.max(Rate::from_bps(1));
+        let mut built = queue.build(mean_rate);
         built.queue.set_link_header(params.overhead);
         let labels = |name: &str| params.hosts.map(|hosts| (hosts.labels)(hosts.key, name));
         built.queue.name_hosts(&labels);
         Self {
             next: NEVER,
-            queue: ManagedQueue::new(built, mean_bps, rng, observer),
+            queue: ManagedQueue::new(built, mean_rate, rng, observer),
             server: match params.framing {
                 Some(framing) => Server::new(&params.rate).framed(framing, params.overhead),
                 None => Server::new(&params.rate),
@@ -160,7 +161,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             loss: params.loss,
             tokens: i64::MAX / 4,
             charged: Instant::ZERO,
-            mean_bps,
+            mean_rate,
             bin: (Counters::default(), 0.0),
             warm_offered: 0.0,
             warm_framing: 0,
@@ -177,7 +178,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Whether each packet has a transmission time, so that no two leave at the same instant.
     pub fn is_even(&self) -> bool {
-        self.shaper == Shaper::Line && self.server.is_constant() && self.mean_bps <= FASTEST
+        self.shaper == Shaper::Line && self.server.is_constant() && self.mean_rate <= FASTEST
     }
 
     /// The FIFO, if no later event can change when an admitted packet leaves the link: a plain FIFO
@@ -239,14 +240,14 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         std::mem::swap(&mut self.server, &mut state.server);
     }
 
-    /// The link's mean rate, bit/s.
-    pub fn mean_bps(&self) -> u64 {
-        self.mean_bps
+    /// The link's mean rate.
+    pub fn mean_rate(&self) -> Rate {
+        self.mean_rate
     }
 
-    /// The link's rate now, bit/s.
-    pub fn rate_bps(&self, now: Instant) -> u64 {
-        self.server.rate_bps(now)
+    /// The link's rate now.
+    pub fn rate(&self, now: Instant) -> Rate {
+        self.server.rate(now)
     }
 
     /// A packet of `len` bytes arrives; true if it waits for an outside controller.
@@ -433,7 +434,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Readings of the queue.
     pub fn gauges(&self, now: Instant) -> Gauges {
-        self.queue.gauges(now, self.server.rate_bps(now))
+        self.queue.gauges(now, self.server.rate(now))
     }
 
     /// Lets the controller decide at the queue's `decide_at`; `read` adds readings that only the
@@ -441,7 +442,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     pub fn decide(&mut self, now: Instant, read: impl FnOnce(&mut Gauges)) -> bool {
         let server = &self.server;
         self.queue.decide(now, |queue| {
-            let mut gauges = queue.gauges(now, server.rate_bps(now));
+            let mut gauges = queue.gauges(now, server.rate(now));
             read(&mut gauges);
             gauges
         })
@@ -450,14 +451,14 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// Reports a returned probe to the controller.
     pub fn on_probe(&mut self, now: Instant, probe: &Echo) {
         let server = &self.server;
-        let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
+        let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate(now));
         self.queue.on_probe(now, probe, read);
     }
 
     /// Reports a delay that was measured from the traffic's own segments to the controller.
     pub fn on_delay(&mut self, now: Instant, delay: &Delay) {
         let server = &self.server;
-        let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
+        let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate(now));
         self.queue.on_delay(now, delay, read);
     }
 
@@ -504,7 +505,9 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         let held = c.byte_ns as f64 / width.as_nanos() as f64;
         let sojourn =
             c.sojourn_sum.as_nanos() as f64 / c.departures.max(1) as f64 / MS.as_nanos() as f64;
-        series.backlog_ms.push(held * 8e3 / self.mean_bps as f64);
+        series
+            .backlog_ms
+            .push(held * 8e3 / self.mean_rate.bps_f64());
         series.throughput_mbps.push(mbps(c.departed_bytes as f64));
         series.capacity_mbps.push(mbps(offered));
         series
@@ -553,7 +556,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             sojourn_ms: sojourns.summary(ms),
             sojourn_cdf: sojourns.cdf(CDF_POINTS, ms),
             backlog_packets: meter.packets(),
-            backlog_ms: meter.bytes(8e3 / self.mean_bps as f64),
+            backlog_ms: meter.bytes(8e3 / self.mean_rate.bps_f64()),
             packets: c.departures,
             drops: c.drops.total(),
             marks: c.marks,

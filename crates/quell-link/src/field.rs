@@ -2,6 +2,7 @@
 //! scenario files are tables of these.
 
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 use crate::error::Error;
@@ -23,10 +24,10 @@ pub enum Field<T: 'static> {
     Bytes32(fn(&mut T) -> &mut u32, u32, u32),
     /// Optional bytes.
     MaybeBytes(fn(&mut T) -> &mut Option<u64>, u64, u64),
-    /// A rate, bit/s: place, minimum, maximum.
-    Rate(fn(&mut T) -> &mut u64, u64, u64),
-    /// An optional rate, bit/s.
-    MaybeRate(fn(&mut T) -> &mut Option<u64>, u64, u64),
+    /// A rate: place, minimum, maximum.
+    Rate(fn(&mut T) -> &mut Rate, Rate, Rate),
+    /// An optional rate.
+    MaybeRate(fn(&mut T) -> &mut Option<Rate>, Rate, Rate),
     /// A time: place, minimum, maximum.
     Time(fn(&mut T) -> &mut Duration, Duration, Duration),
     /// An optional time.
@@ -157,10 +158,10 @@ impl<T> Field<T> {
                 whole(low, high, units::format_size)
             }
             Field::Rate(_, low, high) | Field::MaybeRate(_, low, high) => {
-                whole(low, high, units::format_rate)
+                whole(low.bps(), high.bps(), |bps| Rate::from_bps(bps).to_string())
             }
             Field::Time(_, low, high) | Field::MaybeTime(_, low, high) => {
-                let show = |nanos| units::format_time(Duration::from_nanos(nanos));
+                let show = |nanos| Duration::from_nanos(nanos).to_string();
                 whole(low.as_nanos(), high.as_nanos(), show)
             }
             Field::Number(_, low, high) => Some(Range {
@@ -245,8 +246,8 @@ enum Place<'a> {
     Bytes(&'a mut u64, u64, u64),
     Bytes32(&'a mut u32, u32, u32),
     MaybeBytes(&'a mut Option<u64>, u64, u64),
-    Rate(&'a mut u64, u64, u64),
-    MaybeRate(&'a mut Option<u64>, u64, u64),
+    Rate(&'a mut Rate, Rate, Rate),
+    MaybeRate(&'a mut Option<Rate>, Rate, Rate),
     Time(&'a mut Duration, Duration, Duration),
     MaybeTime(&'a mut Option<Duration>, Duration, Duration),
     Probability(&'a mut f64),
@@ -295,11 +296,11 @@ impl Place<'_> {
             Place::Bytes(at, ..) => units::format_size(*at),
             Place::Bytes32(at, ..) => units::format_size((*at).into()),
             Place::MaybeBytes(at, ..) => or_none(at.map(units::format_size)),
-            Place::Rate(at, ..) => units::format_rate(*at),
-            Place::MaybeRate(at, ..) => or_none(at.map(units::format_rate)),
+            Place::Rate(at, ..) => at.to_string(),
+            Place::MaybeRate(at, ..) => or_none(at.map(|rate| rate.to_string())),
             Place::Time(at, ..) if *at == Duration::MAX => String::new(),
-            Place::Time(at, ..) => units::format_time(*at),
-            Place::MaybeTime(at, ..) => or_none(at.map(units::format_time)),
+            Place::Time(at, ..) => at.to_string(),
+            Place::MaybeTime(at, ..) => or_none(at.map(|time| time.to_string())),
             Place::Probability(at) | Place::Number(at, ..) => at.to_string(),
             Place::MaybeProbability(at) => or_none(at.map(|p| p.to_string())),
             Place::Flag(at) => at.to_string(),
@@ -340,18 +341,12 @@ pub fn size(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     )
 }
 
-/// Reads a rate from `low` to `high`, bit/s.
+/// Reads a rate from `low` to `high`.
 ///
 /// # Errors
 /// If the text is something else, or the value is out of this range.
-pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
-    within(
-        units::parse_rate(text)?,
-        low,
-        high,
-        text,
-        units::format_rate,
-    )
+pub fn rate(text: &str, low: Rate, high: Rate) -> Result<Rate, Error> {
+    within(units::parse_rate(text)?, low, high, text, |x| x.to_string())
 }
 
 /// Reads a time from `low` to `high`.
@@ -359,13 +354,7 @@ pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
 /// # Errors
 /// If the text is something else, or the value is out of this range.
 pub fn time(text: &str, low: Duration, high: Duration) -> Result<Duration, Error> {
-    within(
-        units::parse_time(text)?,
-        low,
-        high,
-        text,
-        units::format_time,
-    )
+    within(units::parse_time(text)?, low, high, text, |x| x.to_string())
 }
 
 /// Reads a real number from `low` to `high`.

@@ -8,12 +8,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, SEC};
 
 use quell_qdisc::num;
 
 /// Fractional bits of the fixed-point time per byte.
 pub(crate) const SHIFT: u32 = 24;
+
+/// Time per byte at this rate, ns in fixed point.
+pub(crate) fn per_byte(rate: Rate) -> u128 {
+    (u128::from(8 * SEC.as_nanos()) << SHIFT) / u128::from(rate.bps())
+}
 
 /// Largest unused line time that is recorded, hence the longest time for which the line may exceed
 /// its rate after a late queue.
@@ -22,7 +28,7 @@ const MAX_UNUSED: Duration = Duration::from_millis(250);
 /// A line of constant rate.
 #[derive(Debug)]
 pub struct Line {
-    bps: u64,
+    rate: Rate,
     per_byte: u128,
     booked: Mutex<Booked>,
 }
@@ -41,19 +47,19 @@ struct Booked {
 }
 
 impl Line {
-    /// An idle line of this rate, bit/s, at least 1.
-    pub fn new(bps: u64) -> Self {
-        let bps = bps.max(1);
+    /// An idle line of this rate, at least 1 bit/s.
+    pub fn new(rate: Rate) -> Self {
+        let rate = rate.max(Rate::from_bps(1));
         Self {
-            bps,
-            per_byte: (u128::from(8 * SEC.as_nanos()) << SHIFT) / u128::from(bps),
+            rate,
+            per_byte: per_byte(rate),
             booked: Mutex::default(),
         }
     }
 
-    /// The rate, bit/s.
-    pub fn bps(&self) -> u64 {
-        self.bps
+    /// The rate.
+    pub fn rate(&self) -> Rate {
+        self.rate
     }
 
     /// Books line time for `bytes` of a queue that could send from `now` on; returns the end of the
@@ -95,9 +101,9 @@ impl Share {
         Self { line, since }
     }
 
-    /// The line's rate, bit/s.
-    pub fn bps(&self) -> u64 {
-        self.line.bps
+    /// The line's rate.
+    pub fn rate(&self) -> Rate {
+        self.line.rate
     }
 
     /// Sends `bytes` at `now` or as soon as the line is free; returns the end of the transmission.
@@ -185,7 +191,7 @@ mod tests {
             each in proptest::collection::vec((64u32..1514, 0..300_000u64), 1..4),
             sparse in proptest::option::of((100_000..20_000_000u64, 64u32..1514)),
         ) {
-            let line = Line::new(mbps * 1_000_000);
+            let line = Line::new(Rate::from_mbit(mbps));
             let mut queues: Vec<_> = each.into_iter().map(|(bytes, late)| busy(bytes, Duration::from_nanos(late))).collect();
             // This limits the run to 200,000 of the smallest packets.
             let end = if mbps < 1000 { SEC } else { 100 * SEC / mbps };
@@ -205,7 +211,7 @@ mod tests {
 
     #[test]
     fn busy_queues_take_turns() {
-        let line = Line::new(10_000_000);
+        let line = Line::new(Rate::from_mbit(10));
         let mut queues = [
             busy(1000, Duration::ZERO),
             busy(1000, 50 * US),
@@ -219,7 +225,7 @@ mod tests {
     #[test]
     fn a_queue_that_is_not_late_gets_no_earlier_unused_share() {
         // 1000 bytes at 8 Mbit/s take 1 ms.
-        let line = Line::new(8_000_000);
+        let line = Line::new(Rate::from_mbit(8));
         let second = Instant::from_secs(1);
         assert_eq!(line.book(second, 1000), second + MS);
         assert_eq!(line.book(second, 1000), second + 2 * MS);
@@ -232,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_share_has_its_own_time() {
-        let line = Arc::new(Line::new(8_000_000));
+        let line = Arc::new(Line::new(Rate::from_mbit(8)));
         let (first, second) = (
             Share::new(line.clone(), Instant::ZERO),
             Share::new(line, Instant::from_millis(5)),

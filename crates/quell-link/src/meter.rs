@@ -2,7 +2,8 @@
 
 use std::ops::{Add, Sub};
 
-use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::rate::Rate;
+use quell_qdisc::time::{Duration, Instant};
 
 use quell_qdisc::{Backlog, DropCause};
 
@@ -98,10 +99,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Instruments for a link of the mean rate `mean_bps`, bit/s.
-    pub fn new(mean_bps: u64) -> Self {
-        let packet_time = 1514 * 8 * SEC / mean_bps.max(1);
-        let grid = (16 * packet_time).clamp(GRID.0, GRID.1);
+    /// Instruments for a link of this mean rate.
+    pub fn new(mean_rate: Rate) -> Self {
+        let packet_time = mean_rate.transmission_time(1514);
+        let grid = packet_time.saturating_mul(16).clamp(GRID.0, GRID.1);
         Self {
             counters: Counters::default(),
             sojourn: Duration::ZERO,

@@ -5,6 +5,6 @@ pub use quell_qdisc::prelude::*;
 pub use crate::bottleneck::{Params as LinkParams, Shaper};
 pub use crate::queue::NoObserver;
 pub use crate::record::Run;
-pub use crate::server::Rate;
+pub use crate::server::Capacity;
 pub use crate::trace::Trace;
 pub use crate::{Bottleneck, Error, Queue};

@@ -7,6 +7,7 @@ use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
 use quell_qdisc::discipline::FastPath;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{
     Acknowledgment, Backlog, Dequeued, Discipline, DropCause, Drops, Gauges, Knobs, Labels, Packet,
@@ -120,8 +121,8 @@ pub struct ManagedQueue<P, O> {
     answered: bool,
     sub_queues: Vec<SubQueue>,
     limit: MeanLimit,
-    /// The last shaper rate that the controller set, bit/s.
-    rate_bps: Option<u64>,
+    /// The last shaper rate that the controller set.
+    rate: Option<Rate>,
     /// Readings of its tins at the end of the warm-up.
     warm_tins: Vec<TinGauges>,
 }
@@ -138,12 +139,11 @@ struct MeanLimit {
 }
 
 impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
-    /// An empty queue for a link of the mean rate `mean_bps`, bit/s, with its controller's initial
-    /// knobs.
-    pub fn new(built: Built, mean_bps: u64, rng: Rng, observer: O) -> Self {
+    /// An empty queue for a link of this mean rate, with its controller's initial knobs.
+    pub fn new(built: Built, mean_rate: Rate, rng: Rng, observer: O) -> Self {
         let mut queue = Self {
             probe: Probe {
-                meter: Meter::new(mean_bps),
+                meter: Meter::new(mean_rate),
                 observer,
                 watched: None,
             },
@@ -156,13 +156,13 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             answered: false,
             sub_queues: Vec::new(),
             limit: MeanLimit::default(),
-            rate_bps: None,
+            rate: None,
             warm_tins: Vec::new(),
         };
         if let Some(mut controller) = built.controller {
             let first = controller.initial();
             queue.qdisc.set_knobs(&first);
-            queue.rate_bps = first.rate_bps;
+            queue.rate = first.rate;
             queue.decide_at = Instant::ZERO + controller.period();
             queue.employ(controller);
         }
@@ -406,8 +406,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
-    /// Readings of the queue on a link whose present rate is `rate_bps`.
-    pub fn gauges(&self, now: Instant, rate_bps: u64) -> Gauges {
+    /// Readings of the queue on a link whose present rate is `rate`.
+    pub fn gauges(&self, now: Instant, rate: Rate) -> Gauges {
         let meter = &self.probe.meter;
         let c = &meter.counters;
         let mut g = Gauges {
@@ -415,7 +415,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             backlog_packets: num::count(self.qdisc.len()),
             backlog_bytes: self.qdisc.bytes(),
             sojourn: meter.sojourn,
-            rate_bps,
+            rate,
             share: 1.0,
             contenders: 1,
             aggregate: 1.0,
@@ -520,14 +520,14 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             None => {
                 self.settle_limit(now);
                 self.qdisc.set_knobs(knobs);
-                self.rate_bps = knobs.rate_bps.or(self.rate_bps);
+                self.rate = knobs.rate.or(self.rate);
             }
         }
     }
 
-    /// The shaper's rate that its controller set, bit/s; `None` if none was set.
-    pub fn rate_bps(&self) -> Option<u64> {
-        self.rate_bps
+    /// The shaper's rate that its controller set; `None` if none was set.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
     }
 
     /// The decision that an outside controller has to make before waiting packets continue.

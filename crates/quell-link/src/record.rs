@@ -342,7 +342,7 @@ impl Tin {
                 0 => tin.name.to_owned(),
                 id => Id(id).to_string(),
             },
-            threshold_mbps: tin.threshold_bps as f64 / 1e6,
+            threshold_mbps: tin.threshold.bps_f64() / 1e6,
             target_ms: ms(tin.target),
             interval_ms: ms(tin.interval),
             throughput_mbps: mbps(sent as f64, span),

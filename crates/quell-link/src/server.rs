@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use quell_qdisc::num;
 use quell_qdisc::parts::framing::Framing;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 
-use crate::line::{SHIFT, Share};
+use crate::line::{SHIFT, Share, per_byte};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
-/// Slowest link with fixed-point arithmetic, bit/s.
-const SLOWEST: u64 = 1000;
+/// Slowest link with fixed-point arithmetic.
+const SLOWEST: Rate = Rate::from_kbit(1);
 
 /// Capacity of a link over time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Rate {
-    /// A constant rate, bit/s.
-    Constant(u64),
-    /// Steps (start, bit/s), ascending, the first at 0.
-    Schedule(Arc<[(Instant, u64)]>),
+pub enum Capacity {
+    /// A constant rate.
+    Constant(Rate),
+    /// Steps (start, rate), ascending, the first at 0.
+    Schedule(Arc<[(Instant, Rate)]>),
     /// A trace in Mahimahi's format: the times (ascending, in steps of 1 ms) at which 1504 bytes
     /// may leave, repeated every `period`.
     Trace(Arc<Trace>),
@@ -27,24 +28,25 @@ pub enum Rate {
     Shared(Share),
 }
 
-impl Rate {
-    /// Mean rate over `duration` (of a trace: over its period), bit/s.
-    pub fn mean_bps(&self, duration: Duration) -> u64 {
+impl Capacity {
+    /// Mean rate over `duration` (of a trace: over its period).
+    pub fn mean_rate(&self, duration: Duration) -> Rate {
         match self {
-            Rate::Constant(bps) => *bps,
-            Rate::Trace(trace) => trace.mean_bps(),
-            Rate::Shared(share) => share.bps(),
-            Rate::Schedule(steps) => {
+            Capacity::Constant(rate) => *rate,
+            Capacity::Trace(trace) => trace.mean_rate(),
+            Capacity::Shared(share) => share.rate(),
+            Capacity::Schedule(steps) => {
                 let ends = steps.iter().skip(1).map(|s| s.0).chain([NEVER]);
                 let bits: u128 = steps
                     .iter()
                     .zip(ends)
-                    .map(|((from, bps), end)| {
+                    .map(|((from, rate), end)| {
                         let span = end.min(Instant::ZERO + duration).saturating_since(*from);
-                        u128::from(span.as_nanos()) * u128::from(*bps)
+                        u128::from(span.as_nanos()) * u128::from(rate.bps())
                     })
                     .sum();
-                num::low_u64(bits / u128::from(duration.as_nanos().max(1))).max(1)
+                let bps = num::low_u64(bits / u128::from(duration.as_nanos().max(1)));
+                Rate::from_bps(bps.max(1))
             }
         }
     }
@@ -60,12 +62,12 @@ pub struct Server {
 enum Kind {
     /// Nanoseconds per byte in fixed point, and the remainder of truncation.
     Constant {
-        bps: u64,
+        rate: Rate,
         per_byte: u64,
         rest: u64,
     },
     Schedule {
-        steps: Arc<[(Instant, u64)]>,
+        steps: Arc<[(Instant, Rate)]>,
         at: usize,
     },
     Trace {
@@ -96,32 +98,30 @@ impl Framed {
 }
 
 impl Server {
-    /// A server of this rate.
-    pub fn new(rate: &Rate) -> Self {
-        let kind = match rate {
+    /// A server of this capacity.
+    pub fn new(capacity: &Capacity) -> Self {
+        let kind = match capacity {
             // The transmission time of a large packet must fit in 64 bits of fixed point.
-            Rate::Constant(bps) if *bps < SLOWEST => Kind::Schedule {
-                steps: Arc::new([(Instant::ZERO, *bps)]),
+            Capacity::Constant(rate) if *rate < SLOWEST => Kind::Schedule {
+                steps: Arc::new([(Instant::ZERO, *rate)]),
                 at: 0,
             },
-            Rate::Constant(bps) => Kind::Constant {
-                bps: *bps,
-                per_byte: num::low_u64(
-                    (u128::from(8 * SEC.as_nanos()) << SHIFT) / u128::from(*bps),
-                ),
+            Capacity::Constant(rate) => Kind::Constant {
+                rate: *rate,
+                per_byte: num::low_u64(per_byte(*rate)),
                 rest: 0,
             },
-            Rate::Schedule(steps) => Kind::Schedule {
+            Capacity::Schedule(steps) => Kind::Schedule {
                 steps: steps.clone(),
                 at: 0,
             },
-            Rate::Trace(trace) => Kind::Trace {
+            Capacity::Trace(trace) => Kind::Trace {
                 trace: trace.clone(),
                 at: 0,
                 start: Instant::ZERO,
                 credit: OPPORTUNITY_BYTES,
             },
-            Rate::Shared(share) => Kind::Shared(share.clone()),
+            Capacity::Shared(share) => Kind::Shared(share.clone()),
         };
         Self { kind }
     }
@@ -222,12 +222,12 @@ impl Server {
         }
     }
 
-    /// The present rate, bit/s; of a trace, the mean of the last 100 ms.
-    pub fn rate_bps(&self, now: Instant) -> u64 {
+    /// The present rate; of a trace, the mean of the last 100 ms.
+    pub fn rate(&self, now: Instant) -> Rate {
         match &self.kind {
-            Kind::Framed(framed) => framed.server.rate_bps(now),
-            Kind::Constant { bps, .. } => *bps,
-            Kind::Shared(share) => share.bps(),
+            Kind::Framed(framed) => framed.server.rate(now),
+            Kind::Constant { rate, .. } => *rate,
+            Kind::Shared(share) => share.rate(),
             Kind::Schedule { steps, .. } => {
                 let at = steps.partition_point(|s| s.0 <= now);
                 steps[at.saturating_sub(1)].1
@@ -235,10 +235,9 @@ impl Server {
             Kind::Trace { trace, .. } => {
                 let from = now.saturating_sub(100 * MS);
                 let bytes = offered(trace, now) - offered(trace, from);
-                num::low_u64(
-                    u128::from(bytes) * u128::from(8 * SEC.as_nanos())
-                        / u128::from((now - from).max(MS).as_nanos()),
-                )
+                let bits = u128::from(bytes) * u128::from(8 * SEC.as_nanos());
+                let bps = bits / u128::from((now - from).max(MS).as_nanos());
+                Rate::from_bps(num::low_u64(bps))
             }
         }
     }
@@ -247,14 +246,14 @@ impl Server {
     pub fn offered_bytes(&self, now: Instant) -> f64 {
         match &self.kind {
             Kind::Framed(framed) => framed.server.offered_bytes(now),
-            Kind::Constant { bps, .. } => at_rate(*bps, now),
-            Kind::Shared(share) => at_rate(share.bps(), now),
+            Kind::Constant { rate, .. } => at_rate(*rate, now),
+            Kind::Shared(share) => at_rate(share.rate(), now),
             Kind::Schedule { steps, .. } => {
                 let mut sum = 0.0;
-                for (k, &(from, bps)) in steps.iter().enumerate() {
+                for (k, &(from, rate)) in steps.iter().enumerate() {
                     let to = steps.get(k + 1).map_or(NEVER, |s| s.0).min(now);
                     if to > from {
-                        sum += (to - from).as_nanos() as f64 * bps as f64 / 8e9;
+                        sum += (to - from).as_nanos() as f64 * rate.bps_f64() / 8e9;
                     }
                 }
                 sum
@@ -265,8 +264,8 @@ impl Server {
 }
 
 /// Bytes at a constant rate from time 0 to `now`.
-fn at_rate(bps: u64, now: Instant) -> f64 {
-    now.as_nanos() as f64 * bps as f64 / 8e9
+fn at_rate(rate: Rate, now: Instant) -> f64 {
+    now.as_nanos() as f64 * rate.bps_f64() / 8e9
 }
 
 /// Bytes of the trace's opportunities before `now`.
@@ -309,7 +308,7 @@ fn finish_trace(
 #[cold]
 #[inline(never)]
 fn finish_schedule(
-    steps: &[(Instant, u64)],
+    steps: &[(Instant, Rate)],
     mut at: usize,
     mut now: Instant,
     bytes: u32,
@@ -317,11 +316,11 @@ fn finish_schedule(
     let mut bits = f64::from(bytes) * 8.0;
     loop {
         let end = steps.get(at + 1).map_or(NEVER, |s| s.0);
-        let ns = num::whole_u64(bits * SEC.as_nanos() as f64 / steps[at].1 as f64);
+        let ns = num::whole_u64(bits * SEC.as_nanos() as f64 / steps[at].1.bps_f64());
         if end == NEVER || now + Duration::from_nanos(ns) <= end {
             return now + Duration::from_nanos(ns);
         }
-        bits -= (end - now).as_nanos() as f64 * steps[at].1 as f64 / SEC.as_nanos() as f64;
+        bits -= (end - now).as_nanos() as f64 * steps[at].1.bps_f64() / SEC.as_nanos() as f64;
         now = end;
         at += 1;
     }
@@ -384,7 +383,7 @@ mod tests {
             packets in proptest::collection::vec((0..120u64, prop_oneof![Just(0), 0..MS.as_nanos()], 1..6000u32), 1..40),
         ) {
             let trace = trace(&[gaps, vec![last]].concat());
-            let mut server = Server::new(&Rate::Trace(Arc::new(trace.clone())));
+            let mut server = Server::new(&Capacity::Trace(Arc::new(trace.clone())));
             let (mut walk, mut now) = (Walk::default(), Instant::ZERO);
             for (pause_ms, part, bytes) in packets {
                 now += pause_ms * MS + Duration::from_nanos(part);
@@ -399,7 +398,7 @@ mod tests {
     fn a_pause_of_months_costs_no_more_than_one_of_a_minute() {
         // 2^33 missed opportunities: 99 days. A loop over them would take about ten seconds.
         let clock = std::time::Instant::now();
-        let mut s = Server::new(&Rate::Trace(Arc::new(trace(&[1, 0]))));
+        let mut s = Server::new(&Capacity::Trace(Arc::new(trace(&[1, 0]))));
         assert_eq!(
             s.finish(Instant::from_millis(1 << 32), 1504),
             Instant::from_millis(1 << 32)
@@ -413,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_constant_rate_loses_no_fraction_of_a_nanosecond() {
-        let mut s = Server::new(&Rate::Constant(10_000_000_000));
+        let mut s = Server::new(&Capacity::Constant(Rate::from_mbit(10_000)));
         let mut now = 0;
         for _ in 0..1_000_000 {
             now = s.finish(Instant::from_nanos(now), 1514).as_nanos();
@@ -427,11 +426,11 @@ mod tests {
 
     #[test]
     fn a_packet_that_straddles_a_step_is_sent_at_both_rates() {
-        let steps: Arc<[(Instant, u64)]> = Arc::new([
-            (Instant::ZERO, 8_000_000),
-            (Instant::from_millis(1), 16_000_000),
+        let steps: Arc<[(Instant, Rate)]> = Arc::new([
+            (Instant::ZERO, Rate::from_mbit(8)),
+            (Instant::from_millis(1), Rate::from_mbit(16)),
         ]);
-        let mut s = Server::new(&Rate::Schedule(steps));
+        let mut s = Server::new(&Capacity::Schedule(steps));
         assert_eq!(
             s.finish(Instant::ZERO, 2000),
             Instant::ZERO + MS + MS / 2,
@@ -450,7 +449,7 @@ mod tests {
             opportunities: vec![MS, 2 * MS, 2 * MS, 5 * MS],
             period: 5 * MS,
         };
-        let mut s = Server::new(&Rate::Trace(Arc::new(trace)));
+        let mut s = Server::new(&Capacity::Trace(Arc::new(trace)));
         assert_eq!(s.finish(Instant::ZERO, 1504), Instant::from_millis(1));
         assert_eq!(
             s.finish(Instant::from_millis(1), 752),

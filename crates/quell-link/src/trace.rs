@@ -7,6 +7,7 @@ pub mod generated;
 use std::path::Path;
 
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 use crate::error::Error;
@@ -23,7 +24,7 @@ const LONGEST: Duration = Duration::from_nanos(1 << 47);
 ///
 /// // 1504 bytes may leave at 1 ms, and twice that at 4 ms; then the trace repeats.
 /// let trace = Trace::parse(b"1\n4\n4\n", "cell.up")?;
-/// assert_eq!((trace.period, trace.mean_bps()), (4 * MS, 3 * 1504 * 8 * 250));
+/// assert_eq!((trace.period, trace.mean_rate()), (4 * MS, Rate::from_bps(3 * 1504 * 8 * 250)));
 /// let error = Trace::parse(b"4\n1\n", "cell.up").unwrap_err();
 /// assert!(error.to_string().starts_with("cell.up:2: 1 ms comes after 4 ms"));
 /// # Ok::<(), Error>(())
@@ -112,10 +113,11 @@ impl Trace {
         (start, at)
     }
 
-    /// Mean rate of the link, bit/s.
-    pub fn mean_bps(&self) -> u64 {
+    /// Mean rate of the link.
+    pub fn mean_rate(&self) -> Rate {
         let bits = self.opportunities.len() as u128 * u128::from(OPPORTUNITY_BYTES * 8);
-        num::low_u64(bits * u128::from(SEC.as_nanos()) / u128::from(self.period.as_nanos())).max(1)
+        let bps = bits * u128::from(SEC.as_nanos()) / u128::from(self.period.as_nanos());
+        Rate::from_bps(num::low_u64(bps).max(1))
     }
 }
 
@@ -128,7 +130,7 @@ mod tests {
         let t = Trace::parse(b"0\n1\n1\r\n4\n\n", "t").unwrap();
         assert_eq!(t.opportunities, [Duration::ZERO, MS, MS, 4 * MS]);
         assert_eq!(t.period, 4 * MS);
-        assert_eq!(t.mean_bps(), 4 * 1504 * 8 * 250); // four opportunities each 4 ms
+        assert_eq!(t.mean_rate().bps(), 4 * 1504 * 8 * 250); // four opportunities each 4 ms
     }
 
     #[test]
@@ -158,11 +160,11 @@ mod tests {
             assert_eq!(t, Trace::built_in(name).unwrap());
             assert!(t.opportunities.is_sorted());
             assert_eq!(t.opportunities.last(), Some(&t.period));
-            let off = t.mean_bps() as f64 / mean;
+            let off = t.mean_rate().bps_f64() / mean;
             assert!(
                 (0.999..1.001).contains(&off),
                 "{name}: {} bit/s",
-                t.mean_bps()
+                t.mean_rate()
             );
             let mut seconds = vec![0u32; (t.period / SEC) as usize + 1];
             t.opportunities

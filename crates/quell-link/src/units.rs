@@ -6,6 +6,7 @@
 //! `tc`: a time or a rate without a unit is refused, because `tc` reads `target 5` as 5 us and
 //! `rate 15` as 15 bit/s which is never what is meant.
 
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 use quell_qdisc::num;
@@ -99,11 +100,11 @@ const SIZE: Quantity = Quantity {
     most: "9007199254740992",
 };
 
-/// Reads a rate, bit/s; never 0.
+/// Reads a rate; never 0.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
-pub fn parse_rate(text: &str) -> Result<u64, Error> {
+pub fn parse_rate(text: &str) -> Result<Rate, Error> {
     let (number, unit) = split(text);
     if unit.is_empty() && number.parse().is_ok_and(|number: f64| number > 0.0) {
         return Err(Error::new(format!("the rate \"{text}\" has no unit"))
@@ -113,7 +114,7 @@ pub fn parse_rate(text: &str) -> Result<u64, Error> {
         0 => Err(
             Error::new(format!("\"{text}\" is less than one bit per second")).remedy(RATE.remedy),
         ),
-        rate => Ok(rate),
+        bps => Ok(Rate::from_bps(bps)),
     }
 }
 
@@ -125,11 +126,10 @@ pub fn note_on_rate(text: &str) -> Option<String> {
     if !unit[prefix.len()..].eq_ignore_ascii_case("bps") {
         return None;
     }
-    let bps = parse_rate(text).ok()?;
+    let rate = parse_rate(text).ok()?;
     let bits = format!("{number}{}bit", prefix.to_ascii_lowercase());
     Some(format!(
-        "\"{text}\" is read as {}: in tc, bps is bytes per second; for bits per second write {bits}",
-        format_rate(bps)
+        "\"{text}\" is read as {rate}: in tc, bps is bytes per second; for bits per second write {bits}"
     ))
 }
 
@@ -258,7 +258,7 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64
 }
 
 /// A plain decimal number times an integral scale, rounded. A product of doubles can be off by one
-/// near 2^53, but the output of [`format_rate`] and [`format_time`] must read back unchanged.
+/// near 2^53, but what a rate or a time is shown as must read back unchanged.
 fn exactly(number: &str, scale: f64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{part}");
@@ -294,27 +294,6 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// An exact rate in the notation of `tc`: `15mbit`, `1.5gbit`.
-pub fn format_rate(bps: u64) -> String {
-    shortest(
-        bps,
-        &[(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit")],
-        "bit",
-    )
-}
-
-/// An exact time in the notation of `tc`: `20ms`, `1.5s`.
-pub fn format_time(time: Duration) -> String {
-    if time.is_zero() {
-        return "0ms".to_owned();
-    }
-    shortest(
-        time.as_nanos(),
-        &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")],
-        "ns",
-    )
-}
-
 /// An exact size in the notation of `tc`: `32mb`, `1514`.
 pub fn format_size(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")] {
@@ -325,20 +304,6 @@ pub fn format_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// The largest unit in which at most three decimals are exact.
-fn shortest(value: u64, units: &[(u64, &str)], smallest: &str) -> String {
-    for (unit, name) in units {
-        if value >= *unit && value.is_multiple_of(unit / 1000) {
-            let thousandths = value / (unit / 1000);
-            let decimals = format!("{:03}", thousandths % 1000);
-            let decimals = decimals.trim_end_matches('0');
-            let point = if decimals.is_empty() { "" } else { "." };
-            return format!("{}{point}{decimals}{name}", thousandths / 1000);
-        }
-    }
-    format!("{value}{smallest}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,7 +312,7 @@ mod tests {
     fn the_largest_quantities_are_read_back_as_written() {
         for text in ["8999999.994gbit", "9007199.254740991gbit", "1.001mbit"] {
             let rate = parse_rate(text).unwrap();
-            assert_eq!(parse_rate(&format_rate(rate)).unwrap(), rate, "{text}");
+            assert_eq!(parse_rate(&rate.to_string()).unwrap(), rate, "{text}");
         }
         assert_eq!(
             parse_time("9007199.254740991s").unwrap(),
@@ -371,7 +336,7 @@ mod tests {
             ("1e6bit", 1_000_000),
             ("10 mbit", 10_000_000),
         ] {
-            assert_eq!(parse_rate(text), Ok(bps), "{text}");
+            assert_eq!(parse_rate(text), Ok(Rate::from_bps(bps)), "{text}");
         }
     }
 
@@ -473,18 +438,9 @@ mod tests {
             1_234_000,
             48_000_000_000_000,
         ] {
-            assert_eq!(
-                parse_rate(&format_rate(value)),
-                Ok(value),
-                "{}",
-                format_rate(value)
-            );
-            assert_eq!(
-                parse_time(&format_time(Duration::from_nanos(value))),
-                Ok(Duration::from_nanos(value)),
-                "{}",
-                format_time(Duration::from_nanos(value))
-            );
+            let (rate, time) = (Rate::from_bps(value), Duration::from_nanos(value));
+            assert_eq!(parse_rate(&rate.to_string()), Ok(rate), "{rate}");
+            assert_eq!(parse_time(&time.to_string()), Ok(time), "{time}");
             assert_eq!(
                 parse_size(&format_size(value)),
                 Ok(value),
@@ -492,10 +448,6 @@ mod tests {
                 format_size(value)
             );
         }
-        assert_eq!(format_rate(1_500_000_000), "1.5gbit");
-        assert_eq!(format_rate(15_000_000), "15mbit");
-        assert_eq!(format_time(Duration::from_nanos(20_000_000)), "20ms");
-        assert_eq!(format_time(Duration::ZERO), "0ms");
         assert_eq!(format_size(33_554_432), "32mb");
     }
 }

@@ -43,6 +43,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::LearnedState;
 use quell_qdisc::disciplines;
 use quell_qdisc::policy::Policy;
+use quell_qdisc::rate::Rate;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -223,7 +224,7 @@ impl Queue {
             guard,
         };
         // Whether there is a controller does not depend on the rate.
-        if guard.is_some() && queue.spec.build(1_000_000).controller.is_none() {
+        if guard.is_some() && queue.spec.build(Rate::from_mbit(1)).controller.is_none() {
             let error = Error::new("no controller to guard").key("guard");
             let remedy = "leave guard out, or what replaces the controller";
             return Err(error.remedy(remedy).under(name));
@@ -246,7 +247,7 @@ impl Queue {
 
     /// Whether a learner has to train beside its controller ([`Control::learner`]).
     pub fn has_learner(&self) -> bool {
-        let controller = self.build(1_000_000).controller;
+        let controller = self.build(Rate::from_mbit(1)).controller;
         controller.is_some_and(|mut controller| controller.learner().is_some())
     }
 
@@ -264,12 +265,12 @@ impl Queue {
     }
 
     /// Builds the queue's parameters and its controller. Some kinds derive defaults from
-    /// `rate_bps`, the link's mean rate.
-    pub fn build(&self, rate_bps: u64) -> Built {
-        let built = self.spec.build(rate_bps);
+    /// `rate`, the link's mean rate.
+    pub fn build(&self, rate: Rate) -> Built {
+        let built = self.spec.build(rate);
         match (self.guard, built.controller) {
             (Some(words), Some(learned)) => Built {
-                controller: Some(words.around(learned, rate_bps)),
+                controller: Some(words.around(learned, rate)),
                 ..built
             },
             (_, controller) => Built {
@@ -304,12 +305,12 @@ impl Queue {
         Ok(self)
     }
 
-    /// Checks the queue on a link of the rate `rate_bps`.
+    /// Checks the queue on a link of this mean rate.
     ///
     /// # Errors
     /// If its parameters do not work at this rate.
-    pub fn check(&self, rate_bps: u64) -> Result<(), Error> {
-        self.spec.check_on(rate_bps).map_err(|e| e.under(self.kind))
+    pub fn check(&self, rate: Rate) -> Result<(), Error> {
+        self.spec.check_on(rate).map_err(|e| e.under(self.kind))
     }
 
     /// The shortest words for this queue: the kind and the options that differ from its defaults,
@@ -451,8 +452,8 @@ pub(crate) mod tests {
     }
 
     /// The queue with its controller's initial knobs.
-    fn queue(words: &str, rate_bps: u64) -> Qdisc<TestPacket> {
-        let built = Queue::parse(words).unwrap().build(rate_bps);
+    fn queue(words: &str, rate: Rate) -> Qdisc<TestPacket> {
+        let built = Queue::parse(words).unwrap().build(rate);
         let mut q = Qdisc::new(built.queue);
         if let Some(mut controller) = built.controller {
             q.set_knobs(&controller.initial());
@@ -460,9 +461,9 @@ pub(crate) mod tests {
         q
     }
 
-    fn gauges_on(words: &str, rate_bps: u64) -> Gauges {
+    fn gauges_on(words: &str, rate: Rate) -> Gauges {
         let mut g = Gauges::default();
-        queue(words, rate_bps).gauges(Instant::ZERO, &mut g);
+        queue(words, rate).gauges(Instant::ZERO, &mut g);
         g
     }
 
@@ -515,11 +516,11 @@ pub(crate) mod tests {
 
     #[test]
     fn words_mean_what_they_mean_to_tc() {
-        let gauges = |words: &str| gauges_on(words, 1_000_000);
+        let gauges = |words: &str| gauges_on(words, Rate::from_mbit(1));
         assert_eq!(gauges("pfifo limit 100").limit_packets, 100);
         assert_eq!(gauges("pfifo").limit_packets, 1000);
         assert_eq!(gauges("fifo limit 7p drop 1%").probability, 0.01);
-        let mut q = queue("bfifo limit 3kb", 1_000_000);
+        let mut q = queue("bfifo limit 3kb", Rate::from_mbit(1));
         let mut drops = Vec::new();
         let mut rng = quell_qdisc::Rng::new(1, "t");
         for id in 0..4 {
@@ -535,13 +536,13 @@ pub(crate) mod tests {
             let queue = Queue::parse(words).unwrap();
             queue.spec::<red::Words>().unwrap().params(rate)
         };
-        let p = params("red", 8_000_000);
+        let p = params("red", Rate::from_mbit(8));
         assert_eq!((p.max, p.min, p.limit), (30_000, 10_000, 120_000)); // 30 ms of 1 MB/s; max / 3; 4 max
         assert_eq!(p.burst, 16); // tc-red(8): (2 * min + max) / (3 * avpkt)
-        assert_eq!(params("red limit 60000", 8_000_000).max, 15_000); // tc-red(8): limit / 4
+        assert_eq!(params("red limit 60000", Rate::from_mbit(8)).max, 15_000); // tc-red(8): limit / 4
         let e = Queue::parse("red burst 5")
             .unwrap()
-            .check(100_000_000)
+            .check(Rate::from_mbit(100))
             .unwrap_err();
         assert_eq!(e.to_string(), "red: burst must be at least min / avpkt");
     }
@@ -593,7 +594,11 @@ pub(crate) mod tests {
             ("fixed limit 7 drop 0.1", 7),
             ("fixed", 1000),
         ] {
-            assert_eq!(gauges_on(words, 15_000_000).limit_packets, limit, "{words}");
+            assert_eq!(
+                gauges_on(words, Rate::from_mbit(15)).limit_packets,
+                limit,
+                "{words}"
+            );
         }
         let e = error("learnqueue max 50 initial 60");
         assert_eq!(
@@ -693,7 +698,7 @@ pub(crate) mod tests {
                 let again = Queue::parse(&queue.canonical());
                 prop_assert_eq!(again.unwrap(), queue.clone());
                 for rate in [1, 15_000_000, 100_000_000_000] {
-                    let _ = Qdisc::<TestPacket>::new(queue.build(rate).queue);
+                    let _ = Qdisc::<TestPacket>::new(queue.build(Rate::from_bps(rate)).queue);
                 }
             }
         }

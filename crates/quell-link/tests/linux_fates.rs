@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use quell_link::Queue;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{
     Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Knobs, Labels, Qdisc, Rng, codel,
@@ -186,7 +187,7 @@ struct Replay {
 impl Replay {
     fn new(words: &str, copies: usize) -> Self {
         let queue = Queue::parse(words).unwrap_or_else(|e| panic!("{words}: {e}"));
-        let mut params = queue.build(10_000_000).queue;
+        let mut params = queue.build(Rate::from_mbit(10)).queue;
         let (unit, slack, buckets) = match &mut params {
             Params::Codel(p) => (in_units(p), 1, 1024),
             Params::FqCodel(p) => (in_units(&mut p.codel), 1, u64::from(p.flows)),
@@ -218,7 +219,10 @@ impl Replay {
     /// Changes the options as Linux did. A running queue can change only its limit in packets here,
     /// CAKE its bandwidth.
     fn change(&mut self, words: &str) {
-        let params = Queue::parse(words).expect(words).build(10_000_000).queue;
+        let params = Queue::parse(words)
+            .expect(words)
+            .build(Rate::from_mbit(10))
+            .queue;
         for copy in &mut self.copies {
             match (&params, &mut copy.queue) {
                 (Params::Fifo(fifo), queue) => queue.set_knobs(&Knobs {

@@ -9,9 +9,10 @@ use quell_link::words::Queue;
 use quell_live::header::Parser;
 use quell_live::link::{Live, LiveLink, Params};
 use quell_live::pool::Pool;
-use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::rate::Rate;
+use quell_qdisc::time::{Duration, Instant};
 
-const RATE: u64 = 100_000_000;
+const RATE: Rate = Rate::from_mbit(100);
 const BYTES: usize = 1486;
 const FLOWS: u64 = 8;
 
@@ -34,7 +35,7 @@ fn main() {
     };
     let mut pool = Pool::new(2048, 1 << 25);
     let until = Duration::from_nanos((seconds.unwrap_or(2.0) * 1e9) as u64);
-    let every = BYTES as u64 * 8 * SEC / (RATE * 6 / 5);
+    let every = Rate::from_mbit(120).transmission_time(BYTES as u64);
     let samples = link.controller_mut().and_then(|it| it.samples());
     let mut learner = samples.map(|samples| samples.another());
     let mut packets = 0;

@@ -146,7 +146,7 @@ fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>>
 
 fn draws(d: &Draws) -> [f64; 5] {
     [
-        d.rate_bps as f64,
+        d.rate.bps_f64(),
         d.rtt.as_secs_f64(),
         d.duration.as_secs_f64(),
         d.act_after.as_secs_f64(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyType};
 use quell_link::{Error, file, units, words};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 use quell_sim::scenario::{self, Node, Overrides, Source, Table};
 
@@ -144,7 +145,7 @@ impl Scenario {
             "<Scenario {}: queue {}, {}, {} seed{}, {} table{plural} of flows>",
             s.name,
             s.link.queue,
-            units::format_time(s.duration),
+            s.duration,
             s.seeds,
             if s.seeds == 1 { "" } else { "s" },
             s.flows.len(),
@@ -247,7 +248,7 @@ pub fn hush_model() -> &'static str {
 #[pyfunction]
 pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {
     match kind {
-        "rate" => units::parse_rate(text),
+        "rate" => units::parse_rate(text).map(Rate::bps),
         "time" => units::parse_time(text).map(Duration::as_nanos),
         "size" => units::parse_size(text),
         _ => Err(Error::new("is rate, time or size").key(kind)),

@@ -135,9 +135,9 @@ fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py
     dict.set_item("limit_packets", gauges.limit_packets)?;
     dict.set_item("sojourn", gauges.sojourn.as_secs_f64())?;
     dict.set_item("head_age", gauges.head_age.as_secs_f64())?;
-    dict.set_item("rate_bps", gauges.rate_bps)?;
+    dict.set_item("rate_bps", gauges.rate.bps())?;
     dict.set_item("share", gauges.share)?;
-    dict.set_item("achieved_bps", gauges.achieved_bps)?;
+    dict.set_item("achieved_bps", gauges.achieved.bps())?;
     dict.set_item("busy", gauges.busy)?;
     dict.set_item("contenders", gauges.contenders)?;
     dict.set_item("aggregate", gauges.aggregate)?;

@@ -10,6 +10,7 @@ use cpu_time::ProcessTime;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::learnqueue::{LearnQueue, Params};
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS};
 use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Labels, Qdisc, Rng};
 use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, hush, pie, red};
@@ -305,7 +306,7 @@ fn main() {
         not,
         &both(pie::Pie::new(pie::Params::default()), Qdisc::Pie),
     );
-    let params = red::Params::for_rate(100_000_000);
+    let params = red::Params::for_rate(Rate::from_mbit(100));
     single("red", not, &both(red::Red::new(params), Qdisc::Red));
     single(
         "cobalt",

@@ -8,6 +8,7 @@ use std::hint::black_box;
 use cpu_time::ProcessTime;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 use quell_qdisc::{Gauges, Rng};
 
@@ -37,7 +38,7 @@ fn decision() -> f64 {
     };
     let mut rng = Rng::new(1, "bench");
     let mut gauges = Gauges {
-        rate_bps: 10_000_000,
+        rate: Rate::from_mbit(10),
         backlog_bytes: 30_000,
         ..Gauges::default()
     };

@@ -1,6 +1,7 @@
 //! The readings (gauges) and settings (knobs) through which a discipline and a controller
 //! communicate.
 
+use crate::rate::Rate;
 use crate::time::{Duration, Instant};
 
 /// Readings of one queue. Counters start at the queue's creation; a controller that needs a
@@ -19,12 +20,12 @@ pub struct Gauges {
     pub sojourn: Duration,
     /// Time that the head of the queue has waited; 0 if empty.
     pub head_age: Duration,
-    /// The link's current rate, bit/s.
-    pub rate_bps: u64,
+    /// The link's current rate.
+    pub rate: Rate,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
     pub share: f64,
-    /// Bits delivered per second of the airtime that the queue's frames take; 0 on a wire.
-    pub achieved_bps: u64,
+    /// Rate of delivery in the airtime that the queue's frames take; 0 on a wire.
+    pub achieved: Rate,
     /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0
     /// on a wire.
     pub busy: f64,
@@ -53,8 +54,8 @@ pub struct Gauges {
     pub backlog_ns: u128,
 }
 
-/// The lowest rate of a shaper, bit/s: `tc-cake`'s.
-const MIN_RATE: u64 = 512;
+/// The lowest rate of a shaper: `tc-cake`'s.
+const MIN_RATE: Rate = Rate::from_bps(512);
 
 /// Knobs that a controller sets; `None` leaves a knob unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -66,8 +67,8 @@ pub struct Knobs {
     /// Base probability p' of coupled queues, 0..1. Once set, the discipline's own law no longer
     /// changes it.
     pub base_probability: Option<f64>,
-    /// Rate of the discipline's own shaper, bit/s.
-    pub rate_bps: Option<u64>,
+    /// Rate of the discipline's own shaper.
+    pub rate: Option<Rate>,
     /// Hands the base probability back to the discipline's own law (before `base_probability`, if
     /// both are given).
     pub release: bool,
@@ -79,7 +80,7 @@ impl Knobs {
         limit_packets: None,
         drop: None,
         base_probability: None,
-        rate_bps: None,
+        rate: None,
         release: false,
     };
 
@@ -93,8 +94,9 @@ impl Knobs {
         if self.limit_packets == Some(0) {
             return Some("limit = 0 is not at least 1 packet".into());
         }
-        if let Some(rate) = self.rate_bps.filter(|rate| *rate < MIN_RATE) {
-            return Some(format!("rate = {rate} is not at least {MIN_RATE} bit/s"));
+        if let Some(rate) = self.rate.filter(|rate| *rate < MIN_RATE) {
+            let (bps, least) = (rate.bps(), MIN_RATE.bps());
+            return Some(format!("rate = {bps} is not at least {least} bit/s"));
         }
         share("drop", self.drop).or_else(|| share("base_probability", self.base_probability))
     }
@@ -109,7 +111,7 @@ pub struct KnobSet {
     pub drop: bool,
     /// [`Knobs::base_probability`] and [`Knobs::release`].
     pub base_probability: bool,
-    /// [`Knobs::rate_bps`].
+    /// [`Knobs::rate`].
     pub rate: bool,
 }
 
@@ -155,7 +157,7 @@ impl KnobSet {
             limit: knobs.limit_packets.is_some(),
             drop: knobs.drop.is_some(),
             base_probability: knobs.base_probability.is_some() || knobs.release,
-            rate: knobs.rate_bps.is_some(),
+            rate: knobs.rate.is_some(),
         })
     }
 }
@@ -228,8 +230,8 @@ pub struct TinGauges {
     pub name: &'static str,
     /// The class's number in `tc`, its major number in the upper 16 bits; 0 if this is not a class.
     pub class: u32,
-    /// Rate up to which it has its priority, bit/s; 0 without a limit.
-    pub threshold_bps: u64,
+    /// Rate up to which it has its priority; 0 without a limit.
+    pub threshold: Rate,
     /// COBALT's target.
     pub target: Duration,
     /// COBALT's interval.

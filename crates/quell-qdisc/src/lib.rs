@@ -20,6 +20,7 @@ pub mod packet;
 pub mod parts;
 pub mod policy;
 pub mod prelude;
+pub mod rate;
 pub mod rng;
 pub mod time;
 

@@ -1,5 +1,5 @@
-//! Conversions between numbers that `From` does not have. Each documents its result for a value
-//! that does not fit.
+//! Conversions of numbers that `From` and `Display` do not have. Each documents its result for a
+//! value that does not fit.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -115,6 +115,21 @@ pub const fn count(len: usize) -> u32 {
     } else {
         len as u32
     }
+}
+
+/// A value in the largest unit in which at most three decimals are exact: as Linux's tools write
+/// it.
+pub(crate) fn shortest(value: u64, units: &[(u64, &str)], smallest: &str) -> String {
+    for (unit, name) in units {
+        if value >= *unit && value.is_multiple_of(unit / 1000) {
+            let thousandths = value / (unit / 1000);
+            let decimals = format!("{:03}", thousandths % 1000);
+            let decimals = decimals.trim_end_matches('0');
+            let point = if decimals.is_empty() { "" } else { "." };
+            return format!("{}{point}{decimals}{name}", thousandths / 1000);
+        }
+    }
+    format!("{value}{smallest}")
 }
 
 #[cfg(test)]

@@ -27,11 +27,13 @@
 //! let later = Instant::from_millis(20) + 15;
 //! ```
 
-use std::fmt::{self, Debug};
+use std::fmt::{self, Debug, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Rem, Sub, SubAssign};
 
 use serde::{Deserialize, Serialize};
+
+use crate::num;
 
 /// The time of an event that never happens.
 pub const NEVER: Instant = Instant::NEVER;
@@ -257,6 +259,16 @@ impl Duration {
     }
 }
 
+/// Shows the exact time in the notation of `tc`, in the largest unit in which at most three
+/// decimals are exact: `20ms`, `1.5s`.
+impl Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
+        let smallest = if self.is_zero() { "ms" } else { "ns" };
+        f.pad(&num::shortest(self.0, &units, smallest))
+    }
+}
+
 impl Mul<u64> for Duration {
     type Output = Self;
     #[inline]
@@ -345,6 +357,19 @@ mod tests {
             format!("{:?} {:?}", Instant::from_micros(2), US),
             "2000 1000"
         );
+    }
+
+    #[test]
+    fn a_duration_is_shown_as_tc_writes_it() {
+        for (nanos, text) in [
+            (0, "0ms"),
+            (7, "7ns"),
+            (500_000, "500us"),
+            (20_000_000, "20ms"),
+            (1_500_000_000, "1.5s"),
+        ] {
+            assert_eq!(Duration::from_nanos(nanos).to_string(), text);
+        }
     }
 
     #[test]

@@ -16,10 +16,11 @@ use cpu_time::ProcessTime;
 use quell_link::Queue;
 use quell_qdisc::Qdisc;
 use quell_qdisc::outside::Handle;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, SEC, US};
 use quell_sim::World;
 use quell_sim::scenario::{
-    Cc, Direction, Flow, FlowKind, Link, Overrides, Rate, Scenario, Shaper, Tcp,
+    Capacity, Cc, Direction, Flow, FlowKind, Link, Overrides, Scenario, Shaper, Tcp,
 };
 
 /// Repeats of a cell, packets that each simulates, and bounds of its CPU time, s.
@@ -132,7 +133,7 @@ fn scenario(cell: &Cell) -> Scenario {
         ..Tcp::default()
     };
     let link = Link {
-        rate: Rate::Constant(cell.mbps * 1_000_000),
+        rate: Capacity::Constant(Rate::from_mbit(cell.mbps)),
         delay: Duration::from_millis(1),
         shaper: Shaper::Line,
         overhead: 14,
@@ -173,8 +174,8 @@ fn queue(cell: &Cell) -> Queue {
     let own = Queue::parse(cell.queue).expect("words");
     match cell.outside {
         false => own,
-        true => Queue::outside("outside", move |rate_bps| {
-            Qdisc::<Handle>::new(own.build(rate_bps).queue)
+        true => Queue::outside("outside", move |rate| {
+            Qdisc::<Handle>::new(own.build(rate).queue)
         })
         .expect("a name"),
     }

@@ -3,7 +3,7 @@
 use quell_link::hist::Hist;
 use quell_link::record::Series;
 use quell_qdisc::num;
-use quell_qdisc::time::{Duration, Instant, NEVER, SEC, US};
+use quell_qdisc::time::{Duration, Instant, NEVER, US};
 
 use crate::app::App;
 use crate::delay::{self, Delays, Sampler};
@@ -183,10 +183,8 @@ impl Measures {
     pub fn new(scenario: &Scenario, bin: Option<Duration>) -> Self {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
         let time = scenario.duration.saturating_sub(scenario.warmup);
-        let bits = u128::from(scenario.link.rate.mean_bps(scenario.duration))
-            * u128::from(time.as_nanos());
-        let each = u128::from(SEC.as_nanos()) * 1514 * 8 * u128::from(flows.max(1));
-        let segments = u64::try_from(bits / each).unwrap_or(u64::MAX);
+        let rate = scenario.link.rate.mean_rate(scenario.duration);
+        let segments = rate.bytes_in(time) / (1514 * flows.max(1));
         Self {
             reports: Vec::new(),
             acks: Vec::new(),

@@ -1,6 +1,7 @@
 //! Durations of 802.11n frames at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
 
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 
 /// Slot time (aSlotTime, 20.4.4).
@@ -52,14 +53,13 @@ impl Phy {
         bits[usize::from(mcs & 7)] * streams(mcs)
     }
 
-    /// The data rate, bit/s.
-    pub fn rate_bps(self, mcs: u8) -> u64 {
+    /// The data rate.
+    pub fn rate(self, mcs: u8) -> Rate {
         let per_second = u64::from(self.bits(mcs)) * 250_000;
-        if self.short_gi {
-            per_second * 10 / 9
-        } else {
-            per_second
-        }
+        Rate::from_bps(match self.short_gi {
+            true => per_second * 10 / 9,
+            false => per_second,
+        })
     }
 
     /// Duration of a PPDU with a PSDU of `bytes`: mixed format, convolutional code (20.4.3).
@@ -87,7 +87,7 @@ impl Phy {
 
     /// SERVICE field, PSDU and tail bits; above 300 Mbit/s there are two encoders (20.3.11.3).
     fn coded_bits(self, mcs: u8, bytes: u32) -> u32 {
-        let encoders = if self.rate_bps(mcs) > 300_000_000 {
+        let encoders = if self.rate(mcs) > Rate::from_mbit(300) {
             2
         } else {
             1
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_standards_tables() {
-        let mbps = |phy: Phy, mcs| phy.rate_bps(mcs) as f64 / 1e6;
+        let mbps = |phy: Phy, mcs| phy.rate(mcs).bps_f64() / 1e6;
         let all: Vec<f64> = (0..8).map(|m| mbps(PLAIN, m)).collect();
         assert_eq!(all, [6.5, 13.0, 19.5, 26.0, 39.0, 52.0, 58.5, 65.0]);
         assert_eq!((mbps(PLAIN, 15), mbps(PLAIN, 31)), (130.0, 260.0));

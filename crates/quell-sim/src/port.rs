@@ -59,7 +59,7 @@ impl Port {
     ) -> Self {
         let params = bottleneck::Params {
             rate: link.rate.clone(),
-            mean_bps: link.rate.mean_bps(duration),
+            mean_rate: link.rate.mean_rate(duration),
             shaper: link.shaper,
             nic: link.nic as usize,
             loss: link.loss,

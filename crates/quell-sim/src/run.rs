@@ -10,7 +10,7 @@ use quell_link::qoo::{self, Qoo};
 use quell_link::record::{self, Application, Run, Summary, mbps, ratio};
 use quell_link::words::Queue;
 use quell_qdisc::num;
-use quell_qdisc::time::{Duration, Instant, MS, SEC};
+use quell_qdisc::time::{Duration, Instant, MS};
 
 use crate::app::App;
 use crate::capture::Capture;
@@ -39,7 +39,7 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 const SLICE_CPU_S: f64 = 0.02;
 /// Full-size packets that the fastest link may carry in a slice, so that traffic that begins in the
 /// middle of a long slice does not delay the next check: 0.2 s at 2 million packets per CPU-second.
-const SLICE_PACKETS: u128 = 400_000;
+const SLICE_PACKETS: u64 = 400_000;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
 ///
@@ -217,12 +217,12 @@ fn longest_slice(scenario: &Scenario) -> Duration {
         .chain(&scenario.hops)
         .chain(&scenario.up);
     let fastest = |link: &scenario::Link| match &link.rate {
-        scenario::Rate::Schedule(steps) => steps.iter().map(|step| step.1).max().unwrap_or(1),
-        rate => rate.mean_bps(scenario.duration),
+        scenario::Capacity::Schedule(steps) => steps.iter().map(|step| step.1).max(),
+        capacity => Some(capacity.mean_rate(scenario.duration)),
     };
-    let bps = links.map(fastest).max().unwrap_or(1).max(1);
-    let nanos = SLICE_PACKETS * 1514 * 8 * u128::from(SEC.as_nanos()) / u128::from(bps);
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).clamp(SLICE.0, SLICE.1)
+    let rate = links.filter_map(fastest).max().unwrap_or_default();
+    let time = rate.transmission_time(SLICE_PACKETS * 1514);
+    time.clamp(SLICE.0, SLICE.1)
 }
 
 /// Queues of one direction under load, for the grade, AIM and QoO: the first queue, its modem and
@@ -625,6 +625,7 @@ fn active(r: &Report, warm: Instant, now: Instant) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::time::SEC;
 
     #[test]
     fn slices_are_as_long_as_a_stop_may_wait() {

@@ -28,7 +28,7 @@ mod tests;
 use std::path::Path;
 
 pub use quell_link::bottleneck::Shaper;
-pub use quell_link::server::Rate;
+pub use quell_link::server::Capacity;
 pub use quell_link::trace::Trace;
 use quell_link::{Error, file};
 

@@ -208,9 +208,8 @@ impl Datagrams {
         self.at = match &self.kind {
             // Computed from the start, so that rounding errors do not add up.
             FlowKind::Cbr(cbr) => {
-                let bits =
-                    u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC.as_nanos());
-                self.start + Duration::from_nanos(num::low_u64(bits / u128::from(cbr.rate)))
+                let bytes = self.sent * u64::from(cbr.size);
+                self.start + cbr.rate.transmission_time(bytes)
             }
             FlowKind::Call(_) => self.start + self.sent * FRAME,
             FlowKind::Game(game) => {
@@ -230,7 +229,7 @@ impl Datagrams {
                 let mean_bits = poisson.size.bytes as f64 * 8.0;
                 Duration::from_nanos(num::whole_u64(
                     self.rng
-                        .exp(mean_bits * SEC.as_nanos() as f64 / poisson.rate as f64),
+                        .exp(mean_bits * SEC.as_nanos() as f64 / poisson.rate.bps_f64()),
                 ))
             }
             FlowKind::OnOff(onoff) => {

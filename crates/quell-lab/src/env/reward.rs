@@ -150,7 +150,7 @@ impl Readings {
     pub(super) fn of(knob: f64, last: &Gauges, now: &Gauges) -> Self {
         let ms = 1.0 / MS.as_nanos() as f64;
         let span_s = (now.now - last.now).as_secs_f64();
-        let rate = now.rate_bps as f64;
+        let rate = now.rate.bps_f64();
         let over_rate = if rate > 0.0 { 8.0 / rate } else { 0.0 };
         let bytes = (now.departed_bytes - last.departed_bytes) as f64;
         let (throughput, utilisation) = if span_s > 0.0 {

@@ -1,10 +1,11 @@
 use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::lfq as control;
 use quell_qdisc::policy::{Affine, Policy};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 
 use super::*;
-use quell_sim::scenario::{FlowKind, Overrides, Rate};
+use quell_sim::scenario::{Capacity, FlowKind, Overrides};
 
 /// RL-AQM's environment on the built-in scenario.
 fn rl_aqm(vary: Randomization) -> Task {
@@ -95,7 +96,7 @@ fn rl_aqms_reward_has_the_values_of_its_formula() {
     let of = |words: &str, utilisation: f64, delay_ms: f64| {
         let g = |bytes, backlog_bytes, now| Gauges {
             now,
-            rate_bps: 8_000_000,
+            rate: Rate::from_mbit(8),
             departed_bytes: bytes,
             backlog_bytes,
             ..Gauges::default()
@@ -245,13 +246,13 @@ fn episodes_differ_within_the_ranges() {
     assert!(set(&mut vary, "jitter", &["1s", "1s"]).is_err());
     let task = rl_aqm(vary);
     let mut rng = Rng::new(1, "episodes");
-    let (mut low, mut high) = (u64::MAX, 0);
+    let (mut low, mut high) = (Rate::MAX, Rate::ZERO);
     for _ in 0..200 {
         let s = task.vary.draw(&task.scenario, &mut rng);
-        let Rate::Constant(bps) = s.link.rate else {
+        let Capacity::Constant(rate) = s.link.rate else {
             panic!()
         };
-        (low, high) = (low.min(bps), high.max(bps));
+        (low, high) = (low.min(rate), high.max(rate));
         for flow in &s.flows {
             assert!((10 * MS..=100 * MS).contains(&flow.rtt) && (1..=20).contains(&flow.count));
             assert!(2 * s.link.delay <= flow.rtt);
@@ -263,7 +264,8 @@ fn episodes_differ_within_the_ranges() {
             assert_eq!(tcp.mss, 1358);
         }
     }
-    assert!((5_000_000..6_000_000).contains(&low) && (45_000_000..=50_000_000).contains(&high));
+    let mbit = Rate::from_mbit;
+    assert!((mbit(5)..mbit(6)).contains(&low) && (mbit(45)..=mbit(50)).contains(&high));
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_link::units;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 use quell_qdisc::{Rng, num};
 
-use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
+use quell_sim::scenario::{Capacity, FlowKind, Overrides, Scenario, Tcp};
 
 /// Ranges of scenario values; without a range the scenario's value is kept.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +30,11 @@ impl Randomization {
     /// If there is no such key, or a value is wrong.
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), Error> {
         match key {
-            "rate" => self.rate = Some(range(values, units::parse_rate)?),
+            "rate" => {
+                self.rate = Some(range(values, |text| {
+                    units::parse_rate(text).map(Rate::bps)
+                })?)
+            }
             "rtt" => {
                 let (low, high) = range(values, |text| {
                     units::parse_time(text).map(Duration::as_nanos)
@@ -52,7 +57,7 @@ impl Randomization {
         }
         let mut s = Scenario::clone(scenario);
         if let Some(range) = self.rate {
-            s.link.rate = Rate::Constant(by_factors(range, rng.f64()));
+            s.link.rate = Capacity::Constant(Rate::from_bps(by_factors(range, rng.f64())));
         }
         if let Some(range) = self.rtt {
             let (low, high) = (range.0.as_nanos(), range.1.as_nanos());
@@ -77,7 +82,7 @@ impl Randomization {
         for (k, s) in ends.iter_mut().enumerate() {
             let end = |range: (u64, u64)| if k == 0 { range.0 } else { range.1 };
             if let Some(rate) = self.rate {
-                s.link.rate = Rate::Constant(end(rate));
+                s.link.rate = Capacity::Constant(Rate::from_bps(end(rate)));
             }
             if let Some(rtt) = self.rtt {
                 set_rtt(s, if k == 0 { rtt.0 } else { rtt.1 });

@@ -50,7 +50,7 @@ fn draws_are_uniform_over_the_papers_ranges() {
             "Mbit/s",
             5.0,
             25.0,
-            (|d| d.rate_bps as f64 / 1e6) as fn(&Draws) -> f64,
+            (|d| d.rate.bps_f64() / 1e6) as fn(&Draws) -> f64,
         ),
         ("ms", 5.0, 25.0, |d| d.rtt.as_millis_f64()),
         ("s", 3.75, 6.25, |d| d.duration.as_secs_f64()),
@@ -107,7 +107,7 @@ fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
         for side in 0..2 {
             let of = |o: &Outcome| o.sides[side].reward;
             // Packets of 1498 bytes of IP have 2 more on the link.
-            let capacity = draws.rate_bps as f64 / 8e6 * 1498.0 / 1500.0;
+            let capacity = draws.rate.bps_f64() / 8e6 * 1498.0 / 1500.0;
             assert!(
                 of(a) > 0.3 * capacity && of(a) < 1.001 * capacity,
                 "{draws:?} {a:?}"
@@ -274,7 +274,9 @@ fn experiments_come_out_as_they_did() {
             ..Settings::new(0.01)
         };
         for (draws, outcome) in lab(settings, 12.0).experiments(0..16).unwrap() {
-            for byte in format!("{draws:?} {outcome:?}").bytes() {
+            // The hash has the name of the rate with the unit of the number.
+            let draws = format!("{draws:?}").replace("{ rate: ", "{ rate_bps: ");
+            for byte in format!("{draws} {outcome:?}").bytes() {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
             }
         }

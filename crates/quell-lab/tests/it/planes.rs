@@ -8,6 +8,7 @@ use quell_link::words::{Queue, catalogue};
 use quell_live::header::Class;
 use quell_live::link::{Live, LiveLink, Params};
 use quell_qdisc::Ecn;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant};
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
@@ -50,7 +51,10 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
         loss,
         seed: SEED,
         bin: NonZeroU64::new(BIN.as_nanos()).expect("a width"),
-        ..Params::line(RATE, Queue::parse(queue).expect("queue words"))
+        ..Params::line(
+            Rate::from_bps(RATE),
+            Queue::parse(queue).expect("queue words"),
+        )
     });
     let class = Class {
         hash: 7,

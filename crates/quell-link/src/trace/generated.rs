@@ -214,8 +214,8 @@ mod tests {
             let drawn = !name.starts_with("sleepy");
             assert_eq!(first.opportunities != other.opportunities, drawn);
             for t in [first, other] {
-                let off = t.mean_bps() as f64 / mean;
-                assert!((0.999..1.001).contains(&off), "{name}: {}", t.mean_bps());
+                let off = t.mean_rate().bps_f64() / mean;
+                assert!((0.999..1.001).contains(&off), "{name}: {}", t.mean_rate());
                 assert!(t.opportunities.is_sorted());
                 assert_eq!(t.opportunities.last(), Some(&t.period));
             }

@@ -5,6 +5,7 @@ use quell_qdisc::control::{Control, a3c};
 use quell_qdisc::disciplines;
 use quell_qdisc::l4s;
 use quell_qdisc::policy::Policy;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::US;
 
 use super::l4s::L4S;
@@ -38,7 +39,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built {
             queue: disciplines::Params::L4s(self.queue.clone()),
             controller: self.controller(),
@@ -175,7 +176,7 @@ mod tests {
         let policy = SHIPPED.policy().unwrap();
         a3c::check(&policy).unwrap();
         assert!(policy.card().trained_on.contains("quell train a3c-l4s"));
-        let built = Queue::parse("a3c_l4s").unwrap().build(10_000_000);
+        let built = Queue::parse("a3c_l4s").unwrap().build(Rate::from_mbit(10));
         assert!(is::<a3c::A3c>(&built));
     }
 
@@ -185,12 +186,12 @@ mod tests {
         let words = format!("a3c_l4s model {path} period 30ms pairs 2 any_ect guard");
         let queue = Queue::parse(&words).unwrap();
         assert_eq!(queue.canonical(), words);
-        let built = queue.build(10_000_000);
+        let built = queue.build(Rate::from_mbit(10));
         assert!(is::<Guard>(&built));
         let q: Qdisc<TestPacket> = Qdisc::new(built.queue);
         assert_eq!(q.sub_queues(), 4);
         let bare = Queue::parse(&format!("a3c_l4s model {path}")).unwrap();
-        assert!(is::<a3c::A3c>(&bare.build(10_000_000)));
+        assert!(is::<a3c::A3c>(&bare.build(Rate::from_mbit(10))));
         std::fs::remove_file(path).unwrap();
     }
 

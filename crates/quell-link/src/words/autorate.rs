@@ -3,6 +3,7 @@
 use quell_qdisc::cake::{self, Bandwidth};
 use quell_qdisc::control::{Control, cake_autorate, pace, sqm_autorate};
 use quell_qdisc::disciplines;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS};
 
 use super::rows::*;
@@ -10,16 +11,16 @@ use super::{AnyKind, Built, Field, Kind, Spec};
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&CAKE_AUTORATE, &SQM_AUTORATE, &PACE];
 
-/// Slowest and fastest rates, bit/s.
-const SLOWEST: u64 = 100_000;
-const FASTEST: u64 = 1 << 50;
+/// Slowest and fastest rates.
+const SLOWEST: Rate = Rate::from_kbit(100);
+const FASTEST: Rate = Rate::from_bps(1 << 50);
 const INGRESS: &str = "for the download: CAKE stands behind the modem and counts what it drops";
 
 /// CAKE with an initial rate and the controller that changes it.
-fn shaped(bps: u64, ingress: bool, controller: Box<dyn Control>) -> Built {
+fn shaped(rate: Rate, ingress: bool, controller: Box<dyn Control>) -> Built {
     Built {
         queue: disciplines::Params::Cake(cake::Params {
-            bandwidth: Bandwidth::Shaped(bps),
+            bandwidth: Bandwidth::Shaped(rate),
             ingress,
             ..cake::Params::default()
         }),
@@ -28,21 +29,21 @@ fn shaped(bps: u64, ingress: bool, controller: Box<dyn Control>) -> Built {
 }
 
 impl Spec for cake_autorate::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         let controller = cake_autorate::CakeAutorate::new(self.clone());
         shaped(self.base, self.ingress, Box::new(controller))
     }
 }
 
 impl Spec for sqm_autorate::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         let controller = sqm_autorate::SqmAutorate::new(self.clone());
         shaped(self.base, self.ingress, Box::new(controller))
     }
 }
 
 impl Spec for pace::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         let controller = pace::Pace::new(self);
         shaped(self.first(), self.ingress, Box::new(controller))
     }

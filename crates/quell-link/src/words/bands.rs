@@ -3,6 +3,7 @@
 use quell_qdisc::bands::{BandClass, MAX_BANDS, PRIORITIES, Params};
 use quell_qdisc::disciplines;
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 
 use super::class::{self, Class, IN_BANDS};
 use super::rows::*;
@@ -25,12 +26,12 @@ impl Words {
         Self { params, classes }
     }
 
-    fn params(&self, rate_bps: u64) -> Params {
+    fn params(&self, rate: Rate) -> Params {
         let band = |class: &Class| BandClass {
             id: class.id.0,
             band: num::low_u8(u64::from((class.id.0 & 0xffff) - 1).min(u8::MAX.into())),
             filter: class.filter(),
-            queue: class.built(rate_bps),
+            queue: class.built(rate),
         };
         Params {
             classes: self.classes.iter().map(band).collect(),
@@ -40,13 +41,13 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, rate_bps: u64) -> Built {
-        Built::queue(disciplines::Params::Bands(self.params(rate_bps)))
+    fn build(&self, rate: Rate) -> Built {
+        Built::queue(disciplines::Params::Bands(self.params(rate)))
     }
 }
 
 fn check(words: &Words) -> Result<(), &'static str> {
-    words.params(1_000_000).check()
+    words.params(Rate::from_mbit(1)).check()
 }
 
 const BAND_LIMIT: Opt<Words> = opt(
@@ -172,7 +173,10 @@ mod tests {
 
     fn params(words: &str) -> Params {
         let queue = Queue::parse(words).expect(words);
-        queue.spec::<Words>().expect("bands").params(1_000_000)
+        queue
+            .spec::<Words>()
+            .expect("bands")
+            .params(Rate::from_mbit(1))
     }
 
     fn error(words: &str) -> String {

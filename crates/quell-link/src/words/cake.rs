@@ -3,23 +3,26 @@
 use quell_qdisc::cake::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
 use quell_qdisc::disciplines;
 use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC, US};
 
 use super::rows::opt;
 use super::{Built, Field, Kind, Opt, Spec};
 use crate::error::Error;
 use crate::field;
-use crate::units::{format_rate, format_time};
+
+/// The lowest rate of its shaper.
+const MIN_RATE: Rate = Rate::from_bps(512);
 
 impl Spec for Params {
     /// Without a `bandwidth`, CAKE shapes to the link's rate; with `autorate-ingress` it starts
     /// unlimited.
-    fn build(&self, rate_bps: u64) -> Built {
+    fn build(&self, rate: Rate) -> Built {
         let mut params = self.clone();
         if let Bandwidth::Link(_) = params.bandwidth {
             params.bandwidth = match params.autorate_ingress {
                 true => Bandwidth::Unlimited,
-                false => Bandwidth::Link(rate_bps.max(512)),
+                false => Bandwidth::Link(rate.max(MIN_RATE)),
             };
         }
         Built::queue(disciplines::Params::Cake(params))
@@ -129,13 +132,15 @@ pub(super) static CAKE: Kind<Params> = Kind {
                     let zero = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) == "0";
                     p.bandwidth = match zero {
                         true => Bandwidth::Unlimited,
-                        false => Bandwidth::Shaped(field::rate(text, 512, 1 << 50)?),
+                        false => {
+                            Bandwidth::Shaped(field::rate(text, MIN_RATE, Rate::from_bps(1 << 50))?)
+                        }
                     };
                     p.autorate_ingress = false;
                     Ok(())
                 },
                 get: |p| match p.bandwidth {
-                    Bandwidth::Shaped(bps) => format_rate(bps),
+                    Bandwidth::Shaped(rate) => rate.to_string(),
                     _ => String::new(),
                 },
             },
@@ -227,7 +232,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
                     (p.rtt, p.target) = (field::time(text, US, LONGEST)?, None);
                     Ok(())
                 },
-                get: |p| format_time(p.rtt),
+                get: |p| p.rtt.to_string(),
             },
             "round trip of the paths behind: cobalt's interval",
         ),
@@ -398,7 +403,7 @@ mod tests {
     #[test]
     fn bandwidth_and_autorate_ingress_go_together_in_this_order() {
         let p = params("cake bandwidth 10mbit autorate-ingress");
-        assert!(p.autorate_ingress && p.bandwidth == Bandwidth::Shaped(10_000_000));
+        assert!(p.autorate_ingress && p.bandwidth == Bandwidth::Shaped(Rate::from_mbit(10)));
         assert_eq!(
             canonical("cake bandwidth 10mbit autorate-ingress"),
             "cake bandwidth 10mbit autorate-ingress"
@@ -434,18 +439,18 @@ mod tests {
     #[test]
     fn the_link_is_the_shaper_unless_a_word_says_otherwise() {
         let bandwidth = |words: &str| {
-            let built = Queue::parse(words).expect(words).build(8_000_000);
+            let built = Queue::parse(words).expect(words).build(Rate::from_mbit(8));
             match built.queue {
                 disciplines::Params::Cake(p) => p.bandwidth,
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(bandwidth("cake"), Bandwidth::Link(8_000_000));
+        assert_eq!(bandwidth("cake"), Bandwidth::Link(Rate::from_mbit(8)));
         assert_eq!(bandwidth("cake unlimited"), Bandwidth::Unlimited);
         assert_eq!(bandwidth("cake autorate-ingress"), Bandwidth::Unlimited);
         assert_eq!(
             bandwidth("cake bandwidth 1mbit"),
-            Bandwidth::Shaped(1_000_000)
+            Bandwidth::Shaped(Rate::from_mbit(1))
         );
     }
 

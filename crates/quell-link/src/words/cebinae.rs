@@ -2,6 +2,7 @@
 
 use quell_qdisc::cebinae::Params;
 use quell_qdisc::disciplines;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 use super::rows::*;
@@ -12,18 +13,18 @@ use crate::error::Error;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     params: Params,
-    rate: Option<u64>,
+    rate: Option<Rate>,
     dt: Option<Duration>,
 }
 
 impl Words {
     /// The parameters on a link of this rate.
-    fn params(&self, rate_bps: u64) -> Params {
-        let rate_bps = self.rate.unwrap_or(rate_bps).max(1);
+    fn params(&self, rate: Rate) -> Params {
+        let rate = self.rate.unwrap_or(rate).max(Rate::from_bps(1));
         let Params { limit, vdt, l, .. } = self.params;
-        let dt = (self.dt).unwrap_or_else(|| Params::round_for(limit, rate_bps, vdt + l));
+        let dt = (self.dt).unwrap_or_else(|| Params::round_for(limit, rate, vdt + l));
         Params {
-            rate_bps,
+            rate,
             dt,
             ..self.params.clone()
         }
@@ -31,17 +32,17 @@ impl Words {
 
     /// Checks what does not depend on the link's rate. A default round is always long enough.
     fn check(&self) -> Result<(), &'static str> {
-        self.params(10_000_000).check()
+        self.params(Rate::from_mbit(10)).check()
     }
 }
 
 impl Spec for Words {
-    fn build(&self, rate_bps: u64) -> Built {
-        Built::queue(disciplines::Params::Cebinae(self.params(rate_bps)))
+    fn build(&self, rate: Rate) -> Built {
+        Built::queue(disciplines::Params::Cebinae(self.params(rate)))
     }
 
-    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
-        self.params(rate_bps).check().map_err(Error::new)
+    fn check_on(&self, rate: Rate) -> Result<(), Error> {
+        self.params(rate).check().map_err(Error::new)
     }
 }
 
@@ -58,7 +59,11 @@ pub(super) static CEBINAE: Kind<Words> = Kind {
         ),
         opt(
             "rate",
-            Field::MaybeRate(|p| &mut p.rate, 1000, 1_000_000_000_000),
+            Field::MaybeRate(
+                |p| &mut p.rate,
+                Rate::from_kbit(1),
+                Rate::from_mbit(1_000_000),
+            ),
             "the rate whose use is measured (default: the link's)",
         ),
         opt(
@@ -115,22 +120,22 @@ mod tests {
     use super::*;
     use crate::words::Queue;
 
-    fn on(words: &str, rate_bps: u64) -> Params {
+    fn on(words: &str, rate: Rate) -> Params {
         let queue = Queue::parse(words).expect(words);
-        queue.spec::<Words>().expect("cebinae").params(rate_bps)
+        queue.spec::<Words>().expect("cebinae").params(rate)
     }
 
     #[test]
     fn the_links_rate_and_a_round_that_follows_from_it_are_taken_unless_given() {
-        let slow = on("cebinae limit 250", 100_000_000);
+        let slow = on("cebinae limit 250", Rate::from_mbit(100));
         assert_eq!(
-            (slow.rate_bps, slow.dt),
-            (100_000_000, Duration::from_nanos(1 << 25))
+            (slow.rate, slow.dt),
+            (Rate::from_mbit(100), Duration::from_nanos(1 << 25))
         );
-        let given = on("cebinae rate 50mbit dt 67108864ns", 100_000_000);
+        let given = on("cebinae rate 50mbit dt 67108864ns", Rate::from_mbit(100));
         assert_eq!(
-            (given.rate_bps, given.dt),
-            (50_000_000, Duration::from_nanos(1 << 26))
+            (given.rate, given.dt),
+            (Rate::from_mbit(50), Duration::from_nanos(1 << 26))
         );
     }
 

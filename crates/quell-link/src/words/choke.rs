@@ -2,6 +2,7 @@
 //! `tc` requires, follow from the link's rate.
 
 use quell_qdisc::choke::{LONGEST, Params, default_burst};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::{disciplines, num, red};
 
 use super::rows::*;
@@ -12,7 +13,7 @@ use crate::error::Error;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     limit: Option<u32>,
-    bandwidth: Option<u64>,
+    bandwidth: Option<Rate>,
     min: Option<u32>,
     max: Option<u32>,
     burst: Option<u32>,
@@ -40,9 +41,11 @@ impl Words {
     /// The parameters on a link of this rate. Defaults: `min` is `max` / 3, `max` is `limit` / 4
     /// and `limit` is 4 `max`; without both, `max` is as many packets as the link sends in 30 ms,
     /// at least 3.
-    fn params(&self, rate_bps: u64) -> Params {
+    fn params(&self, rate: Rate) -> Params {
         let avpkt = u64::from(self.avpkt.max(1));
-        let by_rate = || num::low_u32((red::Params::for_rate(rate_bps.max(8)).max / avpkt).max(3));
+        let by_rate = || {
+            num::low_u32((red::Params::for_rate(rate.max(Rate::from_bps(8))).max / avpkt).max(3))
+        };
         let max = self.max.or(self.limit.map(|limit| limit / 4));
         let max = max.unwrap_or_else(by_rate).min(LONGEST);
         let limit = self.limit.unwrap_or((4 * max).min(LONGEST));
@@ -54,7 +57,7 @@ impl Words {
             avpkt: self.avpkt,
             burst: self.burst.unwrap_or_else(|| default_burst(min, max)),
             probability: self.probability,
-            bandwidth_bps: self.bandwidth.unwrap_or(rate_bps).max(8),
+            bandwidth: self.bandwidth.unwrap_or(rate).max(Rate::from_bps(8)),
             ecn: self.ecn,
         }
     }
@@ -63,19 +66,19 @@ impl Words {
     /// on the rate, and only [`Spec::check_on`] can check them.
     fn check(&self) -> Result<(), &'static str> {
         match self.limit.or(self.max) {
-            Some(_) => self.params(10_000_000).check(),
+            Some(_) => self.params(Rate::from_mbit(10)).check(),
             None => Ok(()),
         }
     }
 }
 
 impl Spec for Words {
-    fn build(&self, rate_bps: u64) -> Built {
-        Built::queue(disciplines::Params::Choke(self.params(rate_bps)))
+    fn build(&self, rate: Rate) -> Built {
+        Built::queue(disciplines::Params::Choke(self.params(rate)))
     }
 
-    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
-        self.params(rate_bps).check().map_err(Error::new)
+    fn check_on(&self, rate: Rate) -> Result<(), Error> {
+        self.params(rate).check().map_err(Error::new)
     }
 }
 
@@ -92,7 +95,11 @@ pub(super) static CHOKE: Kind<Words> = Kind {
         ),
         opt(
             "bandwidth",
-            Field::MaybeRate(|p| &mut p.bandwidth, 8, 1 << 50),
+            Field::MaybeRate(
+                |p| &mut p.bandwidth,
+                Rate::from_bps(8),
+                Rate::from_bps(1 << 50),
+            ),
             "rate at which the average falls in idle periods (default: the link's)",
         ),
         opt(
@@ -134,7 +141,10 @@ mod tests {
     fn missing_options_follow_from_the_given_ones_or_the_rate() {
         let params = |words: &str| {
             let queue = Queue::parse(words).expect(words);
-            let p = queue.spec::<Words>().expect("choke").params(8_000_000);
+            let p = queue
+                .spec::<Words>()
+                .expect("choke")
+                .params(Rate::from_mbit(8));
             (p.limit, p.max, p.min, p.burst)
         };
         assert_eq!(params("choke limit 1000"), (1000, 250, 83, 138));
@@ -143,6 +153,7 @@ mod tests {
         assert_eq!(params("choke"), (120, 30, 10, 16));
         assert_eq!(params("choke min 5"), (120, 30, 5, 13));
         for rate in [1, 64_000, 10_000_000, 1_000_000_000_000] {
+            let rate = Rate::from_bps(rate);
             assert!(Queue::parse("choke").unwrap().check(rate).is_ok(), "{rate}");
         }
     }
@@ -158,7 +169,9 @@ mod tests {
             error("choke max 20 min 20"),
             "choke: min must be above 0 and below max"
         );
-        let late = Queue::parse("choke min 500").unwrap().check(8_000_000);
+        let late = Queue::parse("choke min 500")
+            .unwrap()
+            .check(Rate::from_mbit(8));
         assert_eq!(
             late.unwrap_err().to_string(),
             "choke: min must be above 0 and below max"

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use quell_qdisc::parts::filter::{Filter, Host};
+use quell_qdisc::rate::Rate;
 
 use super::option::Opt;
 use super::rows::{MAX_BYTES, QUANTUM, opt};
@@ -12,8 +13,8 @@ use super::{Field, Kind, Queue};
 use crate::dscp;
 use crate::error::Error;
 
-/// Fastest rate of a class, bit/s.
-const FASTEST: u64 = 10_000_000_000_000;
+/// Fastest rate of a class.
+const FASTEST: Rate = Rate::from_mbit(10_000_000);
 
 /// Number of a class, `MAJOR:MINOR` in hexadecimal digits as in `tc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,10 +52,10 @@ pub struct Class {
     pub id: Id,
     /// Parent class; `None`: the queue itself.
     pub parent: Option<Id>,
-    /// Guaranteed rate, bit/s.
-    pub rate: Option<u64>,
-    /// Ceiling: highest rate with borrowing, bit/s.
-    pub ceil: Option<u64>,
+    /// Guaranteed rate.
+    pub rate: Option<Rate>,
+    /// Ceiling: highest rate with borrowing.
+    pub ceil: Option<Rate>,
     /// Bucket size at its rate, bytes.
     pub burst: Option<u64>,
     /// Bucket size at its ceiling, bytes.
@@ -121,13 +122,13 @@ pub const PARENT: Row = Row(
 /// Guaranteed rate.
 pub const RATE: Row = Row(
     "rate",
-    Field::MaybeRate(|c| &mut c.rate, 8, FASTEST),
+    Field::MaybeRate(|c| &mut c.rate, Rate::from_bps(8), FASTEST),
     "in `htb`: the rate that it is sure of",
 );
 /// Ceiling with borrowing.
 pub const CEIL: Row = Row(
     "ceil",
-    Field::MaybeRate(|c| &mut c.ceil, 8, FASTEST),
+    Field::MaybeRate(|c| &mut c.ceil, Rate::from_bps(8), FASTEST),
     "in `htb`: the rate up to which it may borrow",
 );
 /// Bucket size at the rate.
@@ -213,7 +214,7 @@ pub const QUEUE: Row = Row(
 fn inner(words: &str) -> Result<Queue, Error> {
     let queue = Queue::parse(words)?;
     // Whether there is a controller does not depend on the rate.
-    let built = queue.build(1_000_000);
+    let built = queue.build(Rate::from_mbit(1));
     let kind = queue.kind();
     if built.controller.is_some() {
         let what = format!("`{kind}` has a controller, which the queue of a class cannot have");
@@ -326,9 +327,9 @@ impl Class {
         }
     }
 
-    /// Parameters of the queue in the class, for a link of the rate `rate_bps`.
-    pub(super) fn built(&self, rate_bps: u64) -> Option<quell_qdisc::disciplines::Params> {
-        self.queue.as_ref().map(|queue| queue.build(rate_bps).queue)
+    /// Parameters of the queue in the class, for a link of the rate `rate`.
+    pub(super) fn built(&self, rate: Rate) -> Option<quell_qdisc::disciplines::Params> {
+        self.queue.as_ref().map(|queue| queue.build(rate).queue)
     }
 
     /// The class as words of `queue`, such as `class 1:10 rate 5mbit`.

@@ -2,6 +2,7 @@
 
 use quell_qdisc::cobalt;
 use quell_qdisc::disciplines::Params;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, SEC, US};
 
 use super::rows::*;
@@ -9,9 +10,9 @@ use super::{Built, Field, Kind, Spec};
 
 impl Spec for cobalt::Params {
     /// Tuned to the link as in CAKE, with target and interval of at most 4 s.
-    fn build(&self, rate_bps: u64) -> Built {
+    fn build(&self, rate: Rate) -> Built {
         let longest = 4 * SEC;
-        let tuned = self.clone().for_rate(rate_bps);
+        let tuned = self.clone().for_rate(rate);
         Built::queue(Params::Cobalt(cobalt::Params {
             target: tuned.target.min(longest),
             interval: tuned.interval.min(longest),

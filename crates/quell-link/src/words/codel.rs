@@ -2,13 +2,14 @@
 
 use quell_qdisc::codel;
 use quell_qdisc::disciplines::Params;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
 impl Spec for codel::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::Codel(self.clone()))
     }
 }

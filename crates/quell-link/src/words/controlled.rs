@@ -1,6 +1,7 @@
 //! Kinds that are a FIFO whose limit or drop probability a controller sets.
 
 use quell_qdisc::control::{fixed, wqm};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 use quell_qdisc::{disciplines, fifo};
 
@@ -10,19 +11,19 @@ use super::{AnyKind, Built, Field, Kind, Spec};
 pub(super) static KINDS: &[&dyn AnyKind] = &[&FIXED, &WQM];
 
 impl Spec for fixed::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::fifo(Some(Box::new(fixed::Fixed::new(self.clone()))))
     }
 }
 
 impl Spec for wqm::Params {
-    fn build(&self, rate_bps: u64) -> Built {
+    fn build(&self, rate: Rate) -> Built {
         Built {
             queue: disciplines::Params::Fifo(fifo::Params {
                 selective: self.selective,
                 ..fifo::Params::default()
             }),
-            controller: Some(Box::new(wqm::Wqm::new(self.clone(), rate_bps))),
+            controller: Some(Box::new(wqm::Wqm::new(self.clone(), rate))),
         }
     }
 }

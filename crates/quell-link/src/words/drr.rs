@@ -1,6 +1,7 @@
 //! `drr`: classes chosen by a hash of the flow, or named classes with filters.
 
 use quell_qdisc::bands::{self, BandClass, MAX_CLASSES};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::{disciplines, drr, num};
 
 use super::class::{self, Class, IN_DRR};
@@ -16,13 +17,13 @@ pub struct Words {
 
 impl Words {
     /// The named classes as bands without strict priority.
-    fn bands(&self, rate_bps: u64) -> bands::Params {
+    fn bands(&self, rate: Rate) -> bands::Params {
         let quantum = |class: &Class| class.quantum.unwrap_or(self.params.quantum);
         let band = |(i, class): (usize, &Class)| BandClass {
             id: class.id.0,
             band: num::low_u8(i.min(MAX_CLASSES) as u64),
             filter: class.filter(),
-            queue: class.built(rate_bps),
+            queue: class.built(rate),
         };
         bands::Params {
             quanta: self.classes.iter().map(quantum).collect(),
@@ -48,15 +49,15 @@ impl Words {
         if self.classes.iter().enumerate().any(twice) {
             return Err("two classes have the same id; number them differently");
         }
-        self.bands(1_000_000).check()
+        self.bands(Rate::from_mbit(1)).check()
     }
 }
 
 impl Spec for Words {
-    fn build(&self, rate_bps: u64) -> Built {
+    fn build(&self, rate: Rate) -> Built {
         Built::queue(match self.classes.is_empty() {
             true => disciplines::Params::Drr(self.params.clone()),
-            false => disciplines::Params::Bands(self.bands(rate_bps)),
+            false => disciplines::Params::Bands(self.bands(rate)),
         })
     }
 }

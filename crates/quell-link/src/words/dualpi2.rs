@@ -1,6 +1,7 @@
 //! `dualpi2`, with options for the round trips from which its gains can be computed.
 
 use quell_qdisc::dualpi2::{Classifier, Params, Step};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, US};
 use quell_qdisc::{disciplines, num};
 
@@ -36,7 +37,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(disciplines::Params::DualPi2(self.params.clone()))
     }
 }
@@ -67,7 +68,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
                     w.tune();
                     Ok(())
                 },
-                get: |w| w.max_rtt.map_or_else(String::new, units::format_time),
+                get: |w| w.max_rtt.map_or_else(String::new, |rtt| rtt.to_string()),
             },
             "sets target, tupdate, alpha and beta for round trips up to this (RFC 9332, appendix A.1)",
         ),
@@ -80,7 +81,10 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
                     w.tune();
                     Ok(())
                 },
-                get: |w| w.typical_rtt.map_or_else(String::new, units::format_time),
+                get: |w| {
+                    w.typical_rtt
+                        .map_or_else(String::new, |rtt| rtt.to_string())
+                },
             },
             "the same for round trips that are mostly this long",
         ),
@@ -127,7 +131,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
                     Ok(())
                 },
                 get: |w| match w.params.step_thresh {
-                    Step::Time(time) => units::format_time(time),
+                    Step::Time(time) => time.to_string(),
                     Step::Packets(n) => format!("{n}pkt"),
                 },
             },

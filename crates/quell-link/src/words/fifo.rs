@@ -1,13 +1,14 @@
 //! `pfifo`, `bfifo`, and `fifo` with knobs for controllers.
 
 use quell_qdisc::disciplines::Params;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::{MTU, fifo};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Opt, Spec};
 
 impl Spec for fifo::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::Fifo(self.clone()))
     }
 }

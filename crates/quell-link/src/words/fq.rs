@@ -5,10 +5,11 @@ use quell_qdisc::fq;
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 impl Spec for fq::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::Fq(self.clone()))
     }
 }

@@ -2,6 +2,7 @@
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::fq_codel;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
@@ -9,7 +10,7 @@ use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
 impl Spec for fq_codel::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::FqCodel(self.clone()))
     }
 }

@@ -2,13 +2,14 @@
 
 use quell_qdisc::disciplines;
 use quell_qdisc::fq_pie;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
 impl Spec for fq_pie::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(disciplines::Params::FqPie(self.clone()))
     }
 }

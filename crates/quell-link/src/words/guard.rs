@@ -5,7 +5,8 @@ use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::{Params as Limits, Wqm};
-use quell_qdisc::time::{MS, SEC};
+use quell_qdisc::rate::Rate;
+use quell_qdisc::time::MS;
 use quell_qdisc::{ControlledKnobs, MTU};
 
 use super::{OptionInfo, note};
@@ -32,12 +33,12 @@ impl Words {
     /// The controller under guard. The fallback is a classic controller that sets the same knob:
     /// [`classic`] for a whole queue's drop probability or limit, [`flow_limits`] for limits of
     /// single flows, the queue's own law for a base probability.
-    pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
+    pub(super) fn around(self, learned: Box<dyn Control>, rate: Rate) -> Box<dyn Control> {
         let ControlledKnobs { queue, sub_queues } = learned.knobs();
         let classic: Box<dyn Control> = if queue.drop || queue.limit {
-            classic(queue.drop, rate_bps)
+            classic(queue.drop, rate)
         } else if sub_queues.limit {
-            Box::new(flow_limits(rate_bps))
+            Box::new(flow_limits(rate))
         } else {
             Box::new(Law)
         };
@@ -51,20 +52,21 @@ impl Words {
 
 /// The classic controller that a guard falls back to: PIE for a queue's drop probability, WQM for
 /// its limit.
-pub fn classic(sets_drop: bool, rate_bps: u64) -> Box<dyn Control> {
+pub fn classic(sets_drop: bool, rate: Rate) -> Box<dyn Control> {
     if sets_drop {
         note("pie");
         Box::new(Pie::new(Default::default()))
     } else {
-        Box::new(Wqm::new(Default::default(), rate_bps))
+        Box::new(Wqm::new(Default::default(), rate))
     }
 }
 
 /// Controller of each flow's limit during a fallback: at most [`flow_limit`], less while all flows
 /// together hold more than the limit of one.
-fn flow_limits(rate_bps: u64) -> Wqm {
-    let most = flow_limit(rate_bps);
-    let lasts = u64::from(most) * 8 * u64::from(MTU) * SEC / rate_bps.max(1);
+fn flow_limits(rate: Rate) -> Wqm {
+    let most = flow_limit(rate);
+    let bytes = u64::from(most) * u64::from(MTU);
+    let lasts = rate.max(Rate::from_bps(1)).transmission_time(bytes);
     let params = Limits {
         interval: 15 * MS,
         target: lasts,
@@ -74,12 +76,12 @@ fn flow_limits(rate_bps: u64) -> Wqm {
         step: Some(most.div_ceil(8)),
         ..Limits::default()
     };
-    Wqm::new(params, rate_bps)
+    Wqm::new(params, rate)
 }
 
 /// Largest limit of a flow during a fallback: the packets that the link sends in 50 ms, 10 to 1000.
-fn flow_limit(rate_bps: u64) -> u32 {
-    let packets = rate_bps / (8 * u64::from(MTU)) * 50 / 1000;
+fn flow_limit(rate: Rate) -> u32 {
+    let packets = rate.bps() / (8 * u64::from(MTU)) * 50 / 1000;
     packets.clamp(10, 1000) as u32
 }
 
@@ -136,6 +138,7 @@ mod tests {
     use crate::words::Queue;
     use crate::words::tests::is;
     use quell_qdisc::control::guard::Guard;
+    use quell_qdisc::rate::Rate;
 
     #[test]
     fn a_learned_kind_can_be_guarded() {
@@ -147,7 +150,7 @@ mod tests {
             "lfq alpha 10 dry_run",
         ] {
             let queue = Queue::parse(words).unwrap();
-            assert!(is::<Guard>(&queue.build(10_000_000)), "{words}");
+            assert!(is::<Guard>(&queue.build(Rate::from_mbit(10))), "{words}");
             assert_eq!(queue.canonical(), words);
         }
         let both = Queue::parse("rlaqm guard dry_run").unwrap_err().to_string();

@@ -5,6 +5,7 @@ use quell_qdisc::{hhf, num, sfb};
 
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Spec};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&SFB, &HHF];
@@ -35,13 +36,13 @@ impl SfbWords {
 }
 
 impl Spec for SfbWords {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::Sfb(self.params()))
     }
 }
 
 impl Spec for hhf::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::Hhf(self.clone()))
     }
 }

@@ -2,6 +2,7 @@
 
 use quell_qdisc::disciplines;
 use quell_qdisc::htb::{self, Params};
+use quell_qdisc::rate::Rate;
 
 use super::class::{self, Class, IN_HTB};
 use super::rows::*;
@@ -37,12 +38,12 @@ fn built(class: &Class) -> htb::Class {
         prio: class.prio.unwrap_or_default(),
         quantum: class.quantum,
         filter: class.filter(),
-        queue: class.built(class.ceil.unwrap_or(rate).max(1)),
+        queue: class.built(class.ceil.unwrap_or(rate).max(Rate::from_bps(1))),
     }
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(disciplines::Params::Htb(self.params()))
     }
 }

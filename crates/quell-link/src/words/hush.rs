@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::hush::{self, Model, Order};
+use quell_qdisc::rate::Rate;
 
 use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
@@ -42,7 +43,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         let order = match (self.single, self.in_order) {
             (true, _) => Order::Single,
             (_, true) => Order::Arrival,
@@ -150,7 +151,7 @@ mod tests {
         ] {
             let queue = Queue::parse(words).unwrap();
             assert_eq!(queue.canonical(), words);
-            let Params::Hush(params) = queue.build(1_000_000).queue else {
+            let Params::Hush(params) = queue.build(Rate::from_mbit(1)).queue else {
                 panic!("{words}");
             };
             assert_eq!(params.order, order);

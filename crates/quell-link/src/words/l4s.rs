@@ -3,13 +3,14 @@
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::dualpi2::Classifier;
 use quell_qdisc::l4s;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
 impl Spec for l4s::Params {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(Params::L4s(self.clone()))
     }
 }

@@ -7,6 +7,7 @@ use quell_qdisc::control::learnqueue::readings::{
     Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update,
 };
 use quell_qdisc::control::learnqueue::{LearnQueue, Params, Table};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
@@ -75,7 +76,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::fifo(Some(Box::new(self.controller())))
     }
 
@@ -191,7 +192,11 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
         ),
         opt(
             "basic_rate",
-            Field::Rate(|w| &mut w.params.basic_bps, 1000, 1 << 50),
+            Field::Rate(
+                |w| &mut w.params.basic_rate,
+                Rate::from_kbit(1),
+                Rate::from_bps(1 << 50),
+            ),
             "rate of max_delay: 802.11n's basic one",
         ),
         opt(

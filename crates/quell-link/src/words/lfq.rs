@@ -11,6 +11,7 @@ use super::model::{Model, ShippedNetwork, networks, shipped_network};
 use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 /// A network that quell ships: the alpha of its training, and whether it was trained online.
@@ -150,7 +151,7 @@ impl Words {
 
 impl Spec for Words {
     /// The queue and its controller; `check` has verified that a needed network exists.
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         let policy = match self.limit {
             Some(_) => None,
             None => self.policy(),
@@ -348,8 +349,8 @@ mod tests {
 
     /// The limit that a flow has after its first packet.
     fn limit(words: &str) -> u32 {
-        let built = Queue::parse(words).unwrap().build(1_000_000);
-        let mut queue = ManagedQueue::new(built, 1_000_000, Rng::new(1, "t"), NoObserver);
+        let built = Queue::parse(words).unwrap().build(Rate::from_mbit(1));
+        let mut queue = ManagedQueue::new(built, Rate::from_mbit(1), Rng::new(1, "t"), NoObserver);
         let packet = TestPacket::new(0, 1514, 7, quell_qdisc::Ecn::NotEct);
         queue.offer(Instant::ZERO, 1514, || packet);
         assert!(matches!(queue.discipline(), Qdisc::FqFifo(_)));
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(queue.canonical(), "lfq alpha 10 learn reward delay guard");
         assert!(queue.has_learner());
         assert!(is::<Learning>(
-            &Queue::parse("lfq learn").unwrap().build(1_000_000)
+            &Queue::parse("lfq learn").unwrap().build(Rate::from_mbit(1))
         ));
         for (words, expected) in [
             (

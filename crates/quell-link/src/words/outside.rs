@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, AnyDiscipline, Factory};
+use quell_qdisc::rate::Rate;
 
 use super::{Built, Queue, Spec, find};
 use crate::error::Error;
@@ -18,10 +19,10 @@ pub(super) struct Words {
 }
 
 impl Spec for Words {
-    fn build(&self, rate_bps: u64) -> Built {
+    fn build(&self, rate: Rate) -> Built {
         Built::queue(Params::Outside(outside::Params {
             name: self.name.clone(),
-            rate_bps,
+            rate,
             make: self.make.clone(),
         }))
     }
@@ -43,14 +44,14 @@ impl PartialEq for Words {
 impl Queue {
     /// A queue from another crate: any [`quell_qdisc::Discipline`] of [`outside::Handle`]s that is
     /// `Clone`, `Debug`, `Send` and `Sync`. `name` is its name in records and tables. `make`
-    /// returns an empty queue for a link of the given mean rate, bit/s; every run gets its own.
+    /// returns an empty queue for a link of the given mean rate; every run gets its own.
     ///
     /// # Errors
     /// If the name is empty, has characters that cannot be printed, or begins with the name of a
     /// built-in kind.
     pub fn outside<D: AnyDiscipline + 'static>(
         name: &str,
-        make: impl Fn(u64) -> D + Send + Sync + 'static,
+        make: impl Fn(Rate) -> D + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let fail = |what: &str| {
             Err(Error::new(format!(
@@ -71,7 +72,7 @@ impl Queue {
             kind: "",
             spec: Box::new(Words {
                 name: name.into(),
-                make: Arc::new(move |rate_bps| Box::new(make(rate_bps))),
+                make: Arc::new(move |rate| Box::new(make(rate))),
             }),
             guard: None,
         })
@@ -89,9 +90,9 @@ mod tests {
 
     /// A FIFO whose limit is the number of packets that the link sends in 10 ms.
     fn own(name: &str) -> Result<Queue, Error> {
-        Queue::outside(name, |rate_bps| {
+        Queue::outside(name, |rate| {
             Fifo::<Handle>::new(fifo::Params {
-                limit_packets: (rate_bps / 100 / 12_000) as u32,
+                limit_packets: (rate.bps() / 100 / 12_000) as u32,
                 ..fifo::Params::default()
             })
         })
@@ -104,8 +105,8 @@ mod tests {
             (queue.kind(), queue.to_string().as_str()),
             ("ten milliseconds", "ten milliseconds")
         );
-        assert!(queue.check(1).is_ok() && !queue.is_guarded());
-        let built = queue.build(12_000_000);
+        assert!(queue.check(Rate::from_bps(1)).is_ok() && !queue.is_guarded());
+        let built = queue.build(Rate::from_mbit(12));
         assert!(built.controller.is_none());
         let mut gauges = Gauges::default();
         Qdisc::<TestPacket>::new(built.queue).gauges(Instant::ZERO, &mut gauges);
@@ -117,7 +118,10 @@ mod tests {
         let queue = own("own").unwrap();
         assert_eq!(queue.clone(), queue);
         assert_ne!(own("own").unwrap(), queue);
-        assert_eq!(queue.build(1).queue, queue.build(1).queue);
+        assert_eq!(
+            queue.build(Rate::from_bps(1)).queue,
+            queue.build(Rate::from_bps(1)).queue
+        );
     }
 
     #[test]

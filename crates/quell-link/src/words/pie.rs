@@ -1,6 +1,7 @@
 //! `pie`: as in Linux, or as in ns-3 of 2018, which has some of these options.
 
 use quell_qdisc::disciplines;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS};
 use quell_qdisc::{pie, pie_ns3};
 
@@ -43,7 +44,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         let p = self.params.clone();
         Built::queue(match self.ns3_2018 {
             false => disciplines::Params::Pie(p),

@@ -2,6 +2,7 @@
 //! rate.
 
 use quell_qdisc::disciplines;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::red::{Params, default_burst};
 
 use super::rows::*;
@@ -16,7 +17,7 @@ pub struct Words {
     max: Option<u64>,
     avpkt: u32,
     burst: Option<u32>,
-    bandwidth: Option<u64>,
+    bandwidth: Option<Rate>,
     probability: f64,
     ecn: bool,
     harddrop: bool,
@@ -48,8 +49,8 @@ impl Default for Words {
 impl Words {
     /// The parameters on a link of this rate. As in tc-red(8), `max` is a quarter of `limit` and
     /// `min` a third of `max`; without both, they are those for a queue of 30 ms.
-    pub fn params(&self, rate_bps: u64) -> Params {
-        let by_rate = Params::for_rate(rate_bps.max(8));
+    pub fn params(&self, rate: Rate) -> Params {
+        let by_rate = Params::for_rate(rate.max(Rate::from_bps(8)));
         let max = self.max.or(self.limit.map(|l| l / 4));
         let max = max.or(self.min.map(|m| 3 * m)).unwrap_or(by_rate.max);
         let max = max.clamp(2, u32::MAX.into());
@@ -63,7 +64,7 @@ impl Words {
                 .burst
                 .unwrap_or_else(|| default_burst(min, max, self.avpkt)),
             probability: self.probability,
-            bandwidth_bps: self.bandwidth.unwrap_or(rate_bps).max(8),
+            bandwidth: self.bandwidth.unwrap_or(rate).max(Rate::from_bps(8)),
             ecn: self.ecn,
             harddrop: self.harddrop,
             nodrop: self.nodrop,
@@ -80,17 +81,17 @@ impl Words {
             // Whether a burst is long enough depends on the thresholds, which follow from the rate.
             checked.burst = None;
         }
-        checked.params(10_000_000).check()
+        checked.params(Rate::from_mbit(10)).check()
     }
 }
 
 impl Spec for Words {
-    fn build(&self, rate_bps: u64) -> Built {
-        Built::queue(disciplines::Params::Red(self.params(rate_bps)))
+    fn build(&self, rate: Rate) -> Built {
+        Built::queue(disciplines::Params::Red(self.params(rate)))
     }
 
-    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
-        self.params(rate_bps).check().map_err(Error::new)
+    fn check_on(&self, rate: Rate) -> Result<(), Error> {
+        self.params(rate).check().map_err(Error::new)
     }
 }
 
@@ -129,7 +130,11 @@ pub(super) static RED: Kind<Words> = Kind {
         ),
         opt(
             "bandwidth",
-            Field::MaybeRate(|p| &mut p.bandwidth, 8, 1 << 50),
+            Field::MaybeRate(
+                |p| &mut p.bandwidth,
+                Rate::from_bps(8),
+                Rate::from_bps(1 << 50),
+            ),
             "rate at which the average falls in idle periods (default: the link's)",
         ),
         opt(

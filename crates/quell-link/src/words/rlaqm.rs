@@ -6,6 +6,7 @@ use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
 use quell_qdisc::control::{Control, LearnedState, rlaqm};
 use quell_qdisc::policy::Policy;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, US};
 use quell_qdisc::{disciplines, fifo};
 
@@ -135,7 +136,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built {
             queue: disciplines::Params::Fifo(fifo::Params {
                 ecn: self.ecn,
@@ -263,11 +264,11 @@ mod tests {
     #[test]
     fn the_word_builds_a_fifo_of_5000_packets_under_the_controller() {
         let queue = Queue::parse("rlaqm").unwrap();
-        let built = queue.build(10_000_000);
+        let built = queue.build(Rate::from_mbit(10));
         assert!(is::<rlaqm::RlAqm>(&built));
         let queue = ManagedQueue::<TestPacket, _>::new(
             built,
-            10_000_000,
+            Rate::from_mbit(10),
             quell_qdisc::Rng::new(1, "t"),
             NoObserver,
         );

@@ -1,6 +1,7 @@
 //! `sfq`. Its RED options are read as in `tc` and take effect only if `redflowlimit` is given.
 
 use quell_qdisc::disciplines;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::sfq::{LONGEST_PERTURB, MAX_DEPTH, MAX_FLOWS, Params, Red};
 use quell_qdisc::time::SEC;
 use quell_qdisc::{num, red};
@@ -67,7 +68,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    fn build(&self, _: u64) -> Built {
+    fn build(&self, _: Rate) -> Built {
         Built::queue(disciplines::Params::Sfq(self.params()))
     }
 }

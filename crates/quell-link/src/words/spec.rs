@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use quell_qdisc::control::LearnedState;
 use quell_qdisc::policy::Policy;
+use quell_qdisc::rate::Rate;
 
 use super::Built;
 use crate::error::Error;
@@ -13,14 +14,14 @@ use crate::error::Error;
 /// Parameters of a kind, parsed and checked, which can build the queue.
 pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Builds the queue's parameters and its controller. Some kinds derive defaults from
-    /// `rate_bps`, the link's mean rate.
-    fn build(&self, rate_bps: u64) -> Built;
+    /// `rate`, the link's mean rate.
+    fn build(&self, rate: Rate) -> Built;
 
     /// Checks what depends on the link's rate.
     ///
     /// # Errors
     /// If the parameters do not work at this rate.
-    fn check_on(&self, _rate_bps: u64) -> Result<(), Error> {
+    fn check_on(&self, _rate: Rate) -> Result<(), Error> {
         Ok(())
     }
 
@@ -43,8 +44,8 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
 
 /// A [`Spec`] of any kind.
 pub(super) trait AnySpec: Debug + Send + Sync + Any {
-    fn build(&self, rate_bps: u64) -> Built;
-    fn check_on(&self, rate_bps: u64) -> Result<(), Error>;
+    fn build(&self, rate: Rate) -> Built;
+    fn check_on(&self, rate: Rate) -> Result<(), Error>;
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error>;
     fn start_from(&mut self, state: LearnedState) -> Result<(), Error>;
     fn boxed(&self) -> Box<dyn AnySpec>;
@@ -52,11 +53,11 @@ pub(super) trait AnySpec: Debug + Send + Sync + Any {
 }
 
 impl<S: Spec> AnySpec for S {
-    fn build(&self, rate_bps: u64) -> Built {
-        Spec::build(self, rate_bps)
+    fn build(&self, rate: Rate) -> Built {
+        Spec::build(self, rate)
     }
-    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
-        Spec::check_on(self, rate_bps)
+    fn check_on(&self, rate: Rate) -> Result<(), Error> {
+        Spec::check_on(self, rate)
     }
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
         Spec::set_policy(self, policy)

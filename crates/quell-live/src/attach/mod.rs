@@ -45,8 +45,10 @@ impl Options {
         let rate = self.rate.as_deref().map(parse_rate).transpose();
         let rate = rate.map_err(|e| e.key("--rate"))?;
         let error = |key: &str| Error::new("must be more than 0").key(key);
-        match (rate.map(|bits| bits / 8), self.limit) {
-            (Some(0), _) => Err(error("--rate").remedy("give a rate, as in --rate 8mbit")),
+        match (rate, self.limit) {
+            (Some(rate), _) if rate.bytes_per_sec() == 0 => {
+                Err(error("--rate").remedy("give a rate, as in --rate 8mbit"))
+            }
             (_, Some(0)) => Err(error("--limit").remedy("give packets, as in --limit 1000")),
             (rate, limit) => Ok(Knobs { rate, limit }),
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quell_link::Error;
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Instant;
 use serde_json::{Map as Object, Value as Json};
 
@@ -158,8 +159,8 @@ impl Gauges {
 /// Knobs to set. Others stay as they are; initially they have the discipline's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
-    /// Rate of the shaper, bytes/s.
-    pub rate: Option<u64>,
+    /// Rate of the shaper.
+    pub rate: Option<Rate>,
     /// Limit, packets.
     pub limit: Option<u32>,
 }
@@ -168,7 +169,8 @@ impl Knobs {
     /// A new queue's part of the page.
     pub fn bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
-        bytes[RATE..RATE + 8].copy_from_slice(&self.rate.unwrap_or(0).to_ne_bytes());
+        let rate = self.rate.map_or(0, Rate::bytes_per_sec);
+        bytes[RATE..RATE + 8].copy_from_slice(&rate.to_ne_bytes());
         bytes[LIMIT..LIMIT + 4].copy_from_slice(&self.limit.unwrap_or(0).to_ne_bytes());
         bytes
     }
@@ -310,7 +312,8 @@ impl Slot<'_> {
     /// Sets the given knobs.
     pub fn set(&self, knobs: &Knobs) {
         if let Some(rate) = knobs.rate {
-            self.long(RATE).store(rate, Ordering::Relaxed);
+            self.long(RATE)
+                .store(rate.bytes_per_sec(), Ordering::Relaxed);
         }
         if let Some(limit) = knobs.limit {
             self.short(LIMIT).store(limit, Ordering::Relaxed);
@@ -331,9 +334,9 @@ impl Slot<'_> {
             .store(time.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Rate to which the queue is shaped, bytes/s; 0: not shaped.
-    pub fn rate(&self) -> u64 {
-        self.long(RATE).load(Ordering::Relaxed)
+    /// Rate to which the queue is shaped; 0: not shaped.
+    pub fn rate(&self) -> Rate {
+        Rate::from_bytes_per_sec(self.long(RATE).load(Ordering::Relaxed))
     }
 
     /// Packets that the queue's law or [`Self::steer`] dropped.
@@ -491,7 +494,7 @@ mod tests {
         let page = Page::made("hush", 7);
         let slot = page.slots().next().expect("a queue");
         slot.set(&Knobs {
-            rate: Some(1_000_000),
+            rate: Some(Rate::from_bytes_per_sec(1_000_000)),
             limit: None,
         });
         let long = |at, value| slot.long(at).store(value, Ordering::Relaxed);

@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use quell_link::units::{format_rate, note_on_rate, parse_rate};
+use quell_link::units::{note_on_rate, parse_rate};
 use quell_link::{Error, Queue, words};
 use quell_qdisc::discipline::Wants;
+use quell_qdisc::rate::Rate;
 
 pub use crate::options::live::Options;
 use crate::options::{Scope, Table};
@@ -23,7 +24,7 @@ const MAX_BYTES: u64 = 1 << 20;
 const MAX_LOOPS: usize = 32;
 /// Rate of the line below a shaper whose rate a control loop sets, bit/s: too high to limit
 /// anything.
-const NO_LIMIT: u64 = 100_000_000_000;
+const NO_LIMIT: Rate = Rate::from_mbit(100_000);
 /// Largest `--overhead`, bytes per packet.
 const MAX_OVERHEAD: u32 = 1000;
 
@@ -250,7 +251,7 @@ impl Plan {
     /// firewall marks.
     fn note_on_cake(&self, direction: &Direction) -> Option<String> {
         // The rate does not matter here.
-        let queue = direction.params.queue.build(1_000_000).queue;
+        let queue = direction.params.queue.build(Rate::from_mbit(1)).queue;
         let (nat, fwmark) = (queue.is_nat(), queue.reads_fwmark());
         if self.options.to.is_some() {
             let word = match (nat, fwmark) {
@@ -343,8 +344,8 @@ impl Direction {
             ("ingress", Some(_)) => "ingress_aqm",
             _ => "aqm",
         };
-        let bps = rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
-        let bps = bps.map_err(|error| blame(line, error))?;
+        let parsed = rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
+        let parsed = parsed.map_err(|error| blame(line, error))?;
         // The queue's own option moves from the key into the message.
         let of_queue = |mut error: Error| {
             if let Some(option) = error.key.take() {
@@ -353,9 +354,9 @@ impl Direction {
             error.key(words)
         };
         let (queue, broken) = parse(&aqm).map_err(of_queue)?;
-        queue.check(bps).map_err(of_queue)?;
+        queue.check(parsed).map_err(of_queue)?;
         if rate.is_none() {
-            let controller = queue.build(bps).controller;
+            let controller = queue.build(parsed).controller;
             let sets = controller.is_some_and(|controller| controller.knobs().queue.rate);
             if !sets {
                 let what = format!("{} sets no rate", queue.kind());
@@ -372,7 +373,7 @@ impl Direction {
             talkers: options.dashboard.is_some(),
             // Random, so that senders cannot predict drops or the trials of a learned network.
             seed: random_key().0,
-            ..Params::line(bps, queue)
+            ..Params::line(parsed, queue)
         };
         Ok(Self {
             name,
@@ -394,7 +395,7 @@ impl Direction {
         let Some(rate) = &self.rate else {
             return "autorate".to_owned();
         };
-        parse_rate(rate).map_or_else(|_| rate.clone(), format_rate)
+        parse_rate(rate).map_or_else(|_| rate.clone(), |rate| rate.to_string())
     }
 
     fn note_on_model(&self) -> Option<String> {

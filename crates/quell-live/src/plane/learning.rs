@@ -170,11 +170,12 @@ mod tests {
     use quell_qdisc::control::lfq::FEATURES;
     use quell_qdisc::control::networks::Networks;
     use quell_qdisc::num;
+    use quell_qdisc::rate::Rate;
     use quell_qdisc::time::{self, MS};
 
     const WORDS: &str = "rlaqm throughput period 1ms learn guard";
-    /// Rate of the link, bit/s; twice as many packets of 986 + 14 bytes arrive as it sends.
-    const RATE: u64 = 8_000_000;
+    /// Rate of the link; twice as many packets of 986 + 14 bytes arrive as it sends.
+    const RATE: Rate = Rate::from_mbit(8);
 
     fn link() -> LiveLink {
         LiveLink::new(Params::line(RATE, Queue::parse(WORDS).expect(WORDS)))

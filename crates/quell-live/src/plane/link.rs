@@ -11,11 +11,12 @@ use std::num::NonZeroU64;
 use quell_link::bottleneck::{self, Bottleneck, Shaper};
 use quell_link::queue::Observer;
 use quell_link::record::{Run, Series, mbps};
-use quell_link::server::Rate;
+use quell_link::server::Capacity;
 use quell_link::words::Queue;
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::{Clock, Control, Delay, Echo, LearnedState};
 use quell_qdisc::discipline::Wants;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
 use quell_qdisc::{Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, Packet, Rng, num};
 
@@ -39,7 +40,7 @@ const BIN: NonZeroU64 = match NonZeroU64::new(100_000_000) {
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Rate of the line.
-    pub rate: Rate,
+    pub rate: Capacity,
     /// Queue words.
     pub queue: Queue,
     /// Delay before the queue.
@@ -60,10 +61,10 @@ pub struct Params {
 }
 
 impl Params {
-    /// A line of `bps` with Ethernet's overhead: no delay, no loss, bins of 100 ms.
-    pub fn line(bps: u64, queue: Queue) -> Self {
+    /// A line of this rate with Ethernet's overhead: no delay, no loss, bins of 100 ms.
+    pub fn line(rate: Rate, queue: Queue) -> Self {
         Self {
-            rate: Rate::Constant(bps),
+            rate: Capacity::Constant(rate),
             queue,
             delay: Duration::ZERO,
             loss: 0.0,
@@ -362,7 +363,7 @@ impl LiveLink {
             .map_or(Shaper::Line, |burst| Shaper::Htb { burst });
         let link = bottleneck::Params {
             rate: params.rate.clone(),
-            mean_bps: params.rate.mean_bps(60 * SEC),
+            mean_rate: params.rate.mean_rate(60 * SEC),
             shaper,
             nic: 0,
             loss: params.loss,
@@ -577,8 +578,8 @@ impl LiveLink {
         View {
             now_s: (self.bin_at - self.params.bin()).as_secs_f64(),
             capacity_mbps: queue
-                .rate_bps()
-                .map_or(last(&s.capacity_mbps), |bps| bps as f64 / 1e6),
+                .rate()
+                .map_or(last(&s.capacity_mbps), |rate| rate.bps_f64() / 1e6),
             throughput_mbps: last(&s.throughput_mbps),
             sojourn_ms: s.sojourn_ms.last().copied().flatten(),
             backlog_packets: queue.len(),
@@ -661,9 +662,9 @@ impl LiveLink {
         &self.series
     }
 
-    /// The rate now, bit/s.
-    pub fn rate_bps(&self, now: Instant) -> u64 {
-        self.bottleneck.rate_bps(now)
+    /// The rate now.
+    pub fn rate(&self, now: Instant) -> Rate {
+        self.bottleneck.rate(now)
     }
 
     /// Packets in the queue.

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time;
 
 use quell_qdisc::num;
-use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::time::{Duration, Instant};
 
 use crate::plane::link::LiveLink;
 use crate::system::sys;
@@ -50,7 +50,7 @@ impl Pace {
         let now = self.now();
         // The polling takes at most a quarter of a packet's time, so that a fast link does not cost
         // a whole core.
-        let packet = 1514 * 8 * SEC / link.rate_bps(now).max(1);
+        let packet = link.rate(now).transmission_time(1514);
         let punctual = first == link.next_send();
         let batch = match packet < BATCH {
             true => BATCH.min(packet * link.backlog() as u64),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use quell_link::line::{Line, Share};
-use quell_link::server::Rate;
+use quell_link::server::Capacity;
 use quell_qdisc::control::Delay;
 use quell_qdisc::control::LearnedState;
 use quell_qdisc::{num, time};
@@ -93,7 +93,9 @@ impl Task {
     /// A task for each of `loops` loops of a direction.
     pub fn new(params: Params, loops: usize) -> Self {
         let line = match params.rate {
-            Rate::Constant(bps) if loops > 1 => Some((Arc::new(Line::new(bps)), Instant::now())),
+            Capacity::Constant(rate) if loops > 1 => {
+                Some((Arc::new(Line::new(rate)), Instant::now()))
+            }
             _ => None,
         };
         Self { params, line }
@@ -112,7 +114,8 @@ impl Task {
         let began = pace.began();
         if let Some((line, since)) = &self.line {
             let since = num::low_u64(began.saturating_duration_since(*since).as_nanos());
-            params.rate = Rate::Shared(Share::new(line.clone(), time::Instant::from_nanos(since)));
+            let share = Share::new(line.clone(), time::Instant::from_nanos(since));
+            params.rate = Capacity::Shared(share);
         }
         let mut link = LiveLink::new(params);
         link.hold_at_most(time::Instant::ZERO, capacity);
@@ -299,15 +302,16 @@ mod tests {
     use crate::packet::header::Class;
     use crate::plane::link::Live;
     use quell_link::words::Queue;
+    use quell_qdisc::rate::Rate;
 
     #[test]
     fn learnqueue_keeps_what_it_has_learned_with_each_of_its_words() {
-        let task = |bps, words: &str| {
+        let task = |rate, words: &str| {
             let queue = Queue::parse(words).expect(words);
-            Task::new(Params::line(bps, queue), 1)
+            Task::new(Params::line(rate, queue), 1)
         };
         let words = "learnqueue initial 30 guard";
-        let before = task(10_000_000, words);
+        let before = task(Rate::from_mbit(10), words);
         let mut link = before.link(&Pace::new(), 1000, None);
         for place in 0..1000 {
             let now = time::Instant::from_millis(place.into());
@@ -321,7 +325,7 @@ mod tests {
         };
         let learned = link.learned().expect("a table");
         assert!(visits(learned.clone()).iter().flatten().sum::<u32>() > 50);
-        let faster = task(40_000_000, words);
+        let faster = task(Rate::from_mbit(40), words);
         let shared = Shared::default();
         let of = |words: &str, state: &LearnedState| {
             let (words, state) = (words.to_owned(), state.clone());
@@ -335,7 +339,7 @@ mod tests {
         // Other words, another queue, and the first words again.
         let other = "learnqueue target 5ms guard";
         assert_eq!(shared.exchange(of(words, &learned), other), None);
-        let untrained = task(1_000_000, other).link(&Pace::new(), 1000, None);
+        let untrained = task(Rate::from_mbit(1), other).link(&Pace::new(), 1000, None);
         let untrained = untrained.learned().expect("a table");
         assert_eq!(shared.exchange(of(other, &untrained), "pfifo"), None);
         assert_eq!(shared.exchange(None, words), Some(learned.clone()));

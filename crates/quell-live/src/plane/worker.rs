@@ -426,6 +426,7 @@ mod tests {
     use crate::system::watchdog::Watchdog;
     use quell_link::words::Queue;
     use quell_qdisc::discipline::Wants;
+    use quell_qdisc::rate::Rate;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::sync::Mutex;
     use std::time::{Duration, Instant};
@@ -472,7 +473,7 @@ mod tests {
             cpu: None,
             passing: None,
         };
-        let task = Task::new(Params::line(1_000_000_000, queue), 1);
+        let task = Task::new(Params::line(Rate::from_mbit(1000), queue), 1);
         let parser = Parser {
             key: (1, 2),
             tunnels: false,

@@ -12,6 +12,7 @@ use crate::rtnetlink::request::QdiscState;
 use crate::system::command::quoted;
 use crate::system::host;
 use crate::system::watchdog::MAX_LOOPS;
+use quell_qdisc::rate::Rate;
 
 /// A place in a device's tree: a handle, or root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,9 +280,9 @@ fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState>
         .or_else(|| others().find(discipline))
 }
 
-/// The lowest limit of a queue's rate, bit/s, and the discipline or class that sets it: an htb
+/// The lowest limit of a queue's rate, and the discipline or class that sets it: an htb
 /// `ceil` or the rate of a tbf above the queue, or the queue's own peak rate if it is a tbf.
-pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'a QdiscState)> {
+pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(Rate, &'a QdiscState)> {
     let passes = |row: &QdiscState| match (row.kind.as_str(), row.key.class) {
         ("htb", true) => ceil_of_htb(&row.options),
         ("tbf", false) => Kind::find("tbf", false)?.read(&row.options, Knob::Rate),
@@ -296,8 +297,8 @@ pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'
     let own = most_of_tbf(&found.options).filter(|_| found.kind == "tbf");
     let each = own.map(|most| (most, found)).into_iter().chain(each);
     each.filter(|(bytes, _)| *bytes > 0)
-        .map(|(bytes, row)| (bytes.saturating_mul(8), row))
-        .min_by_key(|(bits, _)| *bits)
+        .map(|(bytes, row)| (Rate::from_bytes_per_sec(bytes), row))
+        .min_by_key(|(rate, _)| *rate)
 }
 
 /// Handles of a class and all classes below it; empty for a discipline.
@@ -321,13 +322,13 @@ pub fn classes(rows: &[QdiscState], found: &QdiscState) -> Vec<u32> {
     handles
 }
 
-/// The rate of a queue, bit/s, if one is known: its own, else that of the discipline or class above
+/// The rate of a queue, if one is known: its own, else that of the discipline or class above
 /// it, else the device's speed.
-pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
+pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<Rate> {
     let own = |row: &QdiscState| {
         let kind = Kind::find(&row.kind, row.key.class)?;
         let bytes = kind.read(&row.options, Knob::Rate)?;
-        (bytes > 0).then(|| bytes.saturating_mul(8))
+        (bytes > 0).then(|| Rate::from_bytes_per_sec(bytes))
     };
     let device = || host::speed(dev);
     own(found)
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn the_least_of_all_that_is_above_a_queue_is_its_cap() {
         let rows = tree();
-        let cap = |at: usize| cap(&rows, &rows[at]).map(|(bits, row)| (bits, row.key.handle));
+        let cap = |at: usize| cap(&rows, &rows[at]).map(|(rate, row)| (rate.bps(), row.key.handle));
         assert_eq!(cap(6), Some((4_000_000, 0x10002)));
         assert_eq!(cap(7), Some((8_000_000, 0x70000)), "below the 16 of 1:1");
         assert_eq!(cap(2), Some((4_000_000, 0x10002)), "a queue below a class");

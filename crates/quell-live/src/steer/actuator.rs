@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use quell_link::Error;
 use quell_link::units::counted;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Instant;
 
 use super::Plan;
@@ -237,11 +238,11 @@ impl Actuator {
         Ok(Some(seen))
     }
 
-    /// Rate to which an attached queue is shaped, bit/s.
-    pub fn shaped(&self) -> Option<u64> {
+    /// Rate to which an attached queue is shaped.
+    pub fn shaped(&self) -> Option<Rate> {
         let page = self.dropping.as_ref()?.point.page()?;
-        let bytes = page.slots().map(|slot| slot.rate()).next()?;
-        (bytes > 0).then_some(bytes * 8)
+        let rate = page.slots().map(|slot| slot.rate()).next()?;
+        Some(rate).filter(|rate| !rate.is_zero())
     }
 
     /// Removes quell's filter; in an attached queue its own law decides again.

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use quell_link::Error;
 use quell_link::units::parse_time;
 use quell_qdisc::control::Control;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC};
 
 use crate::plane::prober;
@@ -46,7 +47,7 @@ struct Plan {
     /// Name of the controller or source, for messages.
     by: String,
     every: Duration,
-    rate: Option<u64>,
+    rate: Option<Rate>,
     valid: Duration,
     duration: Option<Duration>,
     dry_run: bool,

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use quell_link::Error;
-use quell_link::units::format_time;
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, SEC};
 
 use super::actuator::{Actuator, Dropping};
@@ -124,7 +124,7 @@ impl Session {
         for (found, kind) in tree::choose(&rows, dev, *place, knobs)? {
             let name = format!("{dev} {}", tree::describe(&found));
             // A control loop that sets the rate finds out the line's rate by itself.
-            let moves = knobs.contains(&Knob::Rate).then_some(0);
+            let moves = knobs.contains(&Knob::Rate).then_some(Rate::ZERO);
             let line = moves.or(*rate);
             let line = line.or_else(|| self.actuator.as_ref().and_then(Actuator::shaped));
             let line = line.or_else(|| tree::rate(&rows, &found, dev));
@@ -169,7 +169,7 @@ impl Session {
             let Plan { by, every, .. } = &self.plan;
             let by = if by == "-" { "standard input" } else { by };
             let dry = if self.plan.dry_run { "dry run, " } else { "" };
-            let (name, has, every) = (&queue.name, queue.present(), format_time(*every));
+            let (name, has, every) = (&queue.name, queue.present(), every);
             let line = format!("{name}: {has}; {dry}steered by {by} every {every}");
             self.plan.say(&line);
             self.say_bound(queue);
@@ -361,7 +361,7 @@ impl Session {
             if !*quiet {
                 tell(&format!(
                     "no line on standard input for {}: what was before holds until the next one",
-                    format_time(*valid)
+                    valid
                 ));
             }
         }

@@ -12,6 +12,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::pace;
 use quell_qdisc::control::pie::Pie;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::{disciplines, num, time};
 
 use super::dropper::CERTAIN;
@@ -69,7 +70,7 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
     match knob {
         Knob::Limit => parse_count(text),
         Knob::Target => parse_time(text).map(time::Duration::as_nanos),
-        Knob::Rate => parse_rate(text),
+        Knob::Rate => parse_rate(text).map(Rate::bps),
         Knob::Drop => Ok(num::whole_u64(parse_probability(text)? * CERTAIN as f64)),
     }
 }
@@ -111,7 +112,7 @@ impl Source {
             return Err(error.remedy("write a time as in 5ms, or - for lines on standard input"));
         }
         let queue = Queue::parse_without_learner(words)?;
-        let controller = built(&queue, 1_000_000, *knob);
+        let controller = built(&queue, Rate::from_mbit(1), *knob);
         check(controller.as_deref(), *knob).map_err(|e| e.under(queue.kind()))?;
         Ok(Self::Words(Box::new(queue)))
     }
@@ -149,7 +150,7 @@ impl Source {
             return false;
         };
         // The rate does not matter here.
-        queue.build(1_000_000).queue.is_behind()
+        queue.build(Rate::from_mbit(1)).queue.is_behind()
     }
 
     /// Checks that reflectors are given exactly if a controller sets a rate.
@@ -169,10 +170,10 @@ impl Source {
     }
 
     /// The controller of one queue on a line of this rate, with a guard.
-    pub fn controller(&self, rate_bps: u64, bounds: &[Bounds]) -> Option<Box<dyn Control>> {
+    pub fn controller(&self, rate: Rate, bounds: &[Bounds]) -> Option<Box<dyn Control>> {
         let knob = bounds.first().map_or(Knob::Limit, Bounds::knob);
         let (mut controller, guarded) = match self {
-            Self::Words(queue) => (built(queue, rate_bps, knob)?, queue.is_guarded()),
+            Self::Words(queue) => (built(queue, rate, knob)?, queue.is_guarded()),
             Self::Own(controller) => (controller.clone(), false),
             _ => return None,
         };
@@ -187,7 +188,7 @@ impl Source {
                     Knob::Target | Knob::Rate => {}
                 }
             }
-            let classic = words::classic(knob == Knob::Drop, rate_bps);
+            let classic = words::classic(knob == Knob::Drop, rate);
             controller = Box::new(Guard::new(params, controller, classic));
         }
         controller.time_decisions(Arc::new(sys::monotonic));
@@ -209,8 +210,8 @@ fn share(value: u64) -> f64 {
 
 /// The controller that the words name. PIE is a discipline, but its law can set a drop probability,
 /// too.
-fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
-    let built = queue.build(rate_bps);
+fn built(queue: &Queue, rate: Rate, knob: Knob) -> Option<Box<dyn Control>> {
+    let built = queue.build(rate);
     match (built.controller, built.queue) {
         (None, disciplines::Params::Pie(params)) if knob == Knob::Drop => {
             words::note("pie");
@@ -357,7 +358,7 @@ pub fn period(source: &Source, knobs: &[Knob]) -> time::Duration {
     let controller = match source {
         Source::Words(queue) => knobs
             .first()
-            .and_then(|knob| built(queue, 1_000_000, *knob)),
+            .and_then(|knob| built(queue, Rate::from_mbit(1), *knob)),
         Source::Own(controller) => Some(controller.clone()),
         _ => None,
     };
@@ -431,7 +432,10 @@ mod tests {
         for words in ["pace", "cake_autorate", "18mbit"] {
             assert!(!source(words).is_behind(), "{words}");
         }
-        let own = Source::own(Box::new(Wqm::new(Default::default(), 1)), &[Knob::Limit]);
+        let own = Source::own(
+            Box::new(Wqm::new(Default::default(), Rate::from_bps(1))),
+            &[Knob::Limit],
+        );
         assert!(!own.expect("a controller").is_behind());
     }
 

@@ -1,7 +1,7 @@
 //! A steered discipline or class: its gauges, and its previous, present and wanted settings.
 
-use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::{Gauges, Knobs, Rng, num, time};
 
 use super::super::watch::meter::{Meter, Rates};
@@ -53,12 +53,12 @@ pub struct Steered {
     rng: Rng,
     /// Size of a packet for conversion, if the kernel's limit is in bytes.
     packet: u64,
-    line_bps: u64,
+    line: Rate,
     /// Size of the link's header, bytes, and the charging of bytes if the rate is steered.
     header: u64,
     charge: Charge,
-    /// Rate limit of a discipline or class above it, bit/s, and the description of that.
-    cap: Option<(u64, String)>,
+    /// Rate limit of a discipline or class above it, and the description of that.
+    cap: Option<(Rate, String)>,
     /// Handles of this class and of the classes below it, if it is a class.
     classes: Vec<u32>,
     /// Disciplines below these classes, with their drops, and whether they were listed since the
@@ -100,7 +100,7 @@ impl Steered {
             controller: None,
             rng: Rng::new(1, "steer"),
             packet,
-            line_bps: 0,
+            line: Rate::ZERO,
             header: 0,
             charge: Charge::default(),
             cap: None,
@@ -125,15 +125,14 @@ impl Steered {
         if self.knobs.contains(&Knob::Rate) {
             self.classes = tree::classes(rows, &self.found);
             let cap = tree::cap(rows, &self.found);
-            self.cap = cap.map(|(bits, by)| (bits, tree::describe(by)));
+            self.cap = cap.map(|(rate, by)| (rate, tree::describe(by)));
         }
         self
     }
 
     /// The limit of its rate, for messages: `at most 20mbit, ...`.
     pub fn bound(&self) -> Option<String> {
-        let (bits, by) = self.cap.as_ref()?;
-        let rate = format_rate(*bits);
+        let (rate, by) = self.cap.as_ref()?;
         Some(format!("at most {rate}, as {by} passes no more"))
     }
 
@@ -147,18 +146,18 @@ impl Steered {
     pub fn set_controller(
         &mut self,
         mut controller: Box<dyn Control>,
-        line_bps: u64,
+        line: Rate,
         from_current_rate: bool,
         bounds: &[Bounds],
     ) {
-        self.line_bps = line_bps;
+        self.line = line;
         if let Some(rate) = self
             .was
             .get(Knob::Rate)
             .filter(|rate| *rate > 0 && from_current_rate)
         {
             controller.adopt(&Knobs {
-                rate_bps: Some(self.shown(Knob::Rate, rate)),
+                rate: Some(Rate::from_bps(self.shown(Knob::Rate, rate))),
                 ..Knobs::KEEP
             });
         }
@@ -172,8 +171,8 @@ impl Steered {
         if let Some(limit) = knobs.limit_packets {
             self.want((Knob::Limit, limit.into()), bounds);
         }
-        if let Some(bps) = knobs.rate_bps {
-            self.want((Knob::Rate, bps), bounds);
+        if let Some(rate) = knobs.rate {
+            self.want((Knob::Rate, rate.bps()), bounds);
         }
         if let Some(drop) = knobs.drop {
             self.want((Knob::Drop, num::whole_u64(drop * CERTAIN as f64)), bounds);
@@ -303,7 +302,7 @@ impl Steered {
         let sojourn = rates.sojourn_ms.unwrap_or(0.0) * 1e6;
         g.sojourn = time::Duration::from_nanos(num::whole_u64(sojourn));
         g.head_age = g.sojourn;
-        g.rate_bps = self.meter.busy_bps().map_or(self.line_bps, num::whole_u64);
+        g.rate = self.meter.busy_bps().map_or(self.line, Rate::from_bps_f64);
         g.share = 1.0;
         g.contenders = 1;
         g.aggregate = 1.0;
@@ -348,7 +347,7 @@ impl Steered {
         let bound = bounds.iter().find(|bound| bound.knob() == knob);
         let mut value = bound.map_or(value, |bound| bound.clamp(value));
         if let (Knob::Rate, Some((most, _))) = (knob, &self.cap) {
-            value = value.min(*most);
+            value = value.min(most.bps());
         }
         self.wanted.set(knob, self.kernel(knob, value));
     }
@@ -467,9 +466,9 @@ impl Steered {
         match knob {
             Knob::Limit if self.kind.limits_bytes() => format!("{value}b"),
             Knob::Limit => value.to_string(),
-            Knob::Target => format_time(time::Duration::from_nanos(value.saturating_mul(1000))),
+            Knob::Target => time::Duration::from_nanos(value.saturating_mul(1000)).to_string(),
             Knob::Rate if value == 0 => "unlimited".to_owned(),
-            Knob::Rate => format_rate(value.saturating_mul(8)),
+            Knob::Rate => Rate::from_bytes_per_sec(value).to_string(),
             Knob::Drop => format!("{}", (value as f64 / CERTAIN as f64 * 1e6).round() / 1e6),
         }
     }
@@ -481,7 +480,7 @@ impl Steered {
             Knob::Limit => value,
             Knob::Target => value / 1000,
             // 0 is "unlimited" for cake, and no rate for others.
-            Knob::Rate => (value / 8).max(1),
+            Knob::Rate => Rate::from_bps(value).bytes_per_sec().max(1),
             Knob::Drop => value,
         }
     }
@@ -492,7 +491,7 @@ impl Steered {
             Knob::Limit if self.kind.limits_bytes() => value / self.packet.max(1),
             Knob::Limit => value,
             Knob::Target => value.saturating_mul(1000),
-            Knob::Rate => value.saturating_mul(8),
+            Knob::Rate => Rate::from_bytes_per_sec(value).bps(),
             Knob::Drop => value,
         }
     }
@@ -756,7 +755,7 @@ mod tests {
     fn a_class_asks_for_at_most_the_rate_of_its_parents() {
         let (mut queue, _) = class_of_htb(&[Knob::Rate]);
         assert_eq!(queue.bound(), None);
-        queue.cap = Some((20_000_000, "htb class 1:1".to_owned()));
+        queue.cap = Some((Rate::from_mbit(20), "htb class 1:1".to_owned()));
         for (bits, bytes) in [(8_000_000, 1_000_000), (48_000_000, 2_500_000)] {
             queue.want((Knob::Rate, bits), &[]);
             assert_eq!(queue.wanted.get(Knob::Rate), Some(bytes));

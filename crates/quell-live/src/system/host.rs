@@ -12,6 +12,7 @@ use std::thread;
 
 use quell_link::Error;
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 
 use super::{bounded_writer, sys};
 
@@ -237,14 +238,14 @@ fn asked(dev: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
     }
 }
 
-/// The speed that an interface reports, bit/s; unknown if /sys is that of another namespace.
-pub fn speed(dev: &str) -> Option<u64> {
+/// The speed that an interface reports; unknown if /sys is that of another namespace.
+pub fn speed(dev: &str) -> Option<Rate> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{dev}/speed")).ok()?;
     let megabits: i64 = text.trim().parse().ok()?;
     u64::try_from(megabits)
         .ok()
         .filter(|m| *m > 0)
-        .map(|m| m * 1_000_000)
+        .map(Rate::from_mbit)
 }
 
 /// Whether two interfaces are in one bridge. False if /sys is that of another namespace.

@@ -6,9 +6,10 @@ use quell_link::words::Queue;
 use quell_live::header::Parser;
 use quell_live::link::{Live, LiveLink, Params};
 use quell_qdisc::discipline::Wants;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, SEC, US};
 
-const RATE: u64 = 100_000_000;
+const RATE: Rate = Rate::from_mbit(100);
 const PARSER: Parser = Parser {
     key: (1, 2),
     tunnels: false,
@@ -53,8 +54,13 @@ fn run(words: &str, flood: Option<(u32, Duration)>, span: Duration) -> (Vec<Dura
     };
     // A call (200 bytes every 5 ms) beside four flows that together offer 1.2 times the rate.
     let mut sources = vec![source(WATCHED, 5 * MS, 200)];
-    sources
-        .extend((0..4).map(|k| source(WATCHED - 1 - k, 4 * 1500 * 8 * SEC / (RATE * 6 / 5), 1486)));
+    sources.extend((0..4).map(|k| {
+        source(
+            WATCHED - 1 - k,
+            Rate::from_mbit(120).transmission_time(4 * 1500),
+            1486,
+        )
+    }));
     sources.extend(flood.map(|(flows, every)| Source {
         at: Instant::ZERO,
         every,

@@ -8,7 +8,7 @@
 //! - rates are kept in bit/s, not in whole kbit/s.
 
 use super::{Control, Echo, SubQueue};
-use crate::num;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, SEC};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
@@ -39,12 +39,12 @@ const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Parameters of [`CakeAutorate`], with the program's defaults for the download.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Lowest rate, bit/s (default 5 Mbit/s).
-    pub min: u64,
-    /// Rate at low load, bit/s (default 20 Mbit/s).
-    pub base: u64,
-    /// Largest rate, bit/s (default 80 Mbit/s).
-    pub max: u64,
+    /// Lowest rate (default 5 Mbit/s).
+    pub min: Rate,
+    /// Rate at low load (default 20 Mbit/s).
+    pub base: Rate,
+    /// Largest rate (default 80 Mbit/s).
+    pub max: Rate,
     /// Delay above the baseline from which on an answer counts as late (`owd_delta_delay_thr_ms`,
     /// default 30 ms).
     pub delay: Duration,
@@ -61,9 +61,9 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Self {
         Self {
-            min: 5_000_000,
-            base: 20_000_000,
-            max: 80_000_000,
+            min: Rate::from_mbit(5),
+            base: Rate::from_mbit(20),
+            max: Rate::from_mbit(80),
             delay: 30 * MS,
             up: 10 * MS,
             down: 60 * MS,
@@ -113,7 +113,7 @@ impl CakeAutorate {
     /// Starts at the base rate.
     pub fn new(params: Params) -> Self {
         Self {
-            rate: params.base as f64,
+            rate: params.base.bps_f64(),
             params,
             baselines: Vec::new(),
             deltas: [0.0; WINDOW],
@@ -141,10 +141,10 @@ impl CakeAutorate {
     }
 
     fn set(&mut self) -> Knobs {
-        let (min, max) = (self.params.min as f64, self.params.max as f64);
+        let (min, max) = (self.params.min.bps_f64(), self.params.max.bps_f64());
         self.rate = self.rate.clamp(min, max);
         Knobs {
-            rate_bps: Some(num::whole_u64(self.rate)),
+            rate: Some(Rate::from_bps_f64(self.rate)),
             ..Knobs::KEEP
         }
     }
@@ -203,7 +203,7 @@ impl Control for CakeAutorate {
                 (self.fresh, self.decayed) = (false, now);
             }
         } else if now > self.decayed + DECAY_REFRACTORY {
-            let base = self.params.base as f64;
+            let base = self.params.base.bps_f64();
             self.rate = match self.rate > base {
                 true => (self.rate * DECAY.0).max(base),
                 false => (self.rate * DECAY.1).min(base),

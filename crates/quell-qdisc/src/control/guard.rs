@@ -308,7 +308,7 @@ impl Guard {
             base_probability: knobs
                 .base_probability
                 .map(|x| x.clamp(p.base_probability.0, p.base_probability.1)),
-            rate_bps: knobs.rate_bps,
+            rate: knobs.rate,
             release: knobs.release,
         }
     }
@@ -452,7 +452,7 @@ impl Control for Guard {
                     limit_packets: classic.limit_packets.or(start.limit_packets),
                     drop: classic.drop.or(start.drop),
                     base_probability: classic.base_probability,
-                    rate_bps: classic.rate_bps,
+                    rate: classic.rate,
                     release: classic.release,
                 }
             }

@@ -43,6 +43,7 @@ pub use table::{Card, FORMAT, Table};
 
 use super::{Control, LearnedState, SubQueue};
 use crate::num;
+use crate::rate::Rate;
 use crate::time::{Duration, MS, SEC, US};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
@@ -70,8 +71,9 @@ pub struct Params {
     pub target: Duration,
     /// Bytes of a packet in `max_delay` (default 1500).
     pub packet_bytes: u32,
-    /// The basic rate of `max_delay`, bit/s (default 6.5 Mbit/s).
-    pub basic_bps: u64,
+    /// The basic rate of `max_delay` (default 6.5 Mbit/s).
+    #[serde(rename = "basic_bps")]
+    pub basic_rate: Rate,
     /// Learning rate (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning is
     /// proved to converge).
     pub alpha: Option<f64>,
@@ -136,7 +138,7 @@ impl Default for Params {
             eta: 0.0,
             target: 30 * MS,
             packet_bytes: 1500,
-            basic_bps: 6_500_000,
+            basic_rate: Rate::from_kbit(6500),
             alpha: None,
             alpha_min: 0.1,
             epsilon: 0.1,
@@ -205,7 +207,10 @@ impl Params {
         {
             return Err("delta and eta must be 0 to 1000");
         }
-        if self.packet_bytes == 0 || self.packet_bytes > 65_535 || self.basic_bps < 1000 {
+        if self.packet_bytes == 0
+            || self.packet_bytes > 65_535
+            || self.basic_rate < Rate::from_kbit(1)
+        {
             return Err("packet must be 1 to 65535 bytes, basic_rate at least 1kbit");
         }
         if !(self.alpha.is_none_or(|a| share(a) && a > 0.0) && share(self.decay)) {
@@ -233,7 +238,7 @@ impl Params {
             Length::Bits => 8.0,
             Length::Bytes => 1.0,
         };
-        f64::from(self.packet_bytes) * bits * f64::from(limit) / self.basic_bps as f64 * 1000.0
+        f64::from(self.packet_bytes) * bits * f64::from(limit) / self.basic_rate.bps_f64() * 1000.0
     }
 
     /// The limits that are states.

@@ -52,6 +52,7 @@ mod params;
 
 use std::any::Any;
 
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, SEC};
 pub use delays::Base;
 use delays::{AGREE, AGREE_TRAFFIC, BASE, Beginning, Delays, Evidence, Path};
@@ -61,7 +62,6 @@ use overload::Overload;
 pub use params::{DOWN, Law, Params, UP};
 
 use super::{Control, Delay, Echo, SubQueue};
-use crate::num;
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two readings of the counters.
@@ -186,12 +186,12 @@ impl Pace {
     /// Starts with [`Params::first`].
     pub fn new(params: &Params) -> Self {
         Self {
-            rate: params.first() as f64,
+            rate: params.first().bps_f64(),
             law: params.law(),
             ingress: params.ingress,
             nopassive: params.nopassive,
-            min: params.min.map(|bps| bps as f64),
-            max: params.max.map_or(CEILING, |bps| bps as f64),
+            min: params.min.map(Rate::bps_f64),
+            max: params.max.map_or(CEILING, Rate::bps_f64),
             paths: Vec::new(),
             delays: Delays::default(),
             jitter: Jitter::NONE,
@@ -272,7 +272,7 @@ impl Pace {
     fn bounded(&mut self) -> Knobs {
         self.rate = self.rate.max(self.minimum()).min(self.max);
         Knobs {
-            rate_bps: Some(num::whole_u64(self.rate)),
+            rate: Some(Rate::from_bps_f64(self.rate)),
             ..Knobs::KEEP
         }
     }
@@ -629,7 +629,7 @@ impl Control for Pace {
     }
 
     fn adopt(&mut self, knobs: &Knobs) {
-        self.rate = knobs.rate_bps.map_or(self.rate, |bps| bps as f64);
+        self.rate = knobs.rate.map_or(self.rate, Rate::bps_f64);
     }
 
     fn resume(&mut self, before: &dyn Control) -> Knobs {

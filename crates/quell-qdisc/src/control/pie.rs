@@ -35,11 +35,9 @@ impl Control for Pie {
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         // In an outage the delay is unknown: the last one stays.
-        if gauges.rate_bps > 0 {
-            let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC.as_nanos());
-            let delay = ns / u128::from(gauges.rate_bps);
-            self.vars.qdelay =
-                Duration::from_nanos(num::low_u64(delay.min(100 * u128::from(SEC.as_nanos()))));
+        if !gauges.rate.is_zero() {
+            let delay = gauges.rate.transmission_time(gauges.backlog_bytes);
+            self.vars.qdelay = delay.min(100 * SEC);
         }
         self.vars
             .calculate_probability(&self.params, gauges.backlog_bytes);
@@ -74,12 +72,13 @@ impl Control for Pie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::Rate;
     use crate::time::MS;
 
     fn waiting(ms: u64) -> Gauges {
         Gauges {
             backlog_bytes: 1250 * ms,
-            rate_bps: 10_000_000,
+            rate: Rate::from_mbit(10),
             ..Gauges::default()
         }
     }

@@ -24,6 +24,7 @@ pub mod learn;
 use super::{Control, Explanation, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, SEC, US};
 use crate::{ControlledKnobs, Error, Gauges, KnobSet, Knobs, Rng};
 
@@ -219,7 +220,7 @@ pub struct RlAqm {
     /// D at the last decision.
     delay_before_ms: f64,
     /// The link's rate when it last had one.
-    rate_bps: u64,
+    rate: Rate,
     /// The network's last output was not a number.
     broken: bool,
     /// The network's inputs at the last decision, and the index of the chosen output, or the only
@@ -257,7 +258,7 @@ impl RlAqm {
             drop: 0.0,
             last: (Instant::ZERO, 0, 0),
             delay_before_ms: 0.0,
-            rate_bps: 1,
+            rate: Rate::from_bps(1),
             broken: false,
             action: None,
             explore: None,
@@ -279,10 +280,10 @@ impl RlAqm {
     /// The readings other than p and those of the decision before. Starts the next period.
     fn observe(&mut self, gauges: &Gauges) -> Seen {
         // In an outage the last rate stays: D is then the time that the backlog would have taken.
-        if gauges.rate_bps > 0 {
-            self.rate_bps = gauges.rate_bps;
+        if !gauges.rate.is_zero() {
+            self.rate = gauges.rate;
         }
-        let rate = self.rate_bps as f64;
+        let rate = self.rate.bps_f64();
         let delay_ms = gauges.backlog_bytes as f64 * 8e3 / rate;
         let (then, departed, arrived) = self.last;
         let seconds = (gauges

@@ -11,6 +11,7 @@
 
 use super::{Control, Echo, SubQueue};
 use crate::num;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, NEVER, SEC};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
@@ -29,8 +30,8 @@ const HISTORY: usize = 100;
 /// Parameters of [`SqmAutorate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// The line's usual rate, bit/s (default 10 Mbit/s).
-    pub base: u64,
+    /// The line's usual rate (default 10 Mbit/s).
+    pub base: Rate,
     /// Lowest rate, percent of `base` (default 20).
     pub min: u32,
     /// The delay above which the rate falls (`delay_ms`, default 15 ms).
@@ -44,7 +45,7 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Self {
         Self {
-            base: 10_000_000,
+            base: Rate::from_mbit(10),
             min: 20,
             delay: 15 * MS,
             load: 0.8,
@@ -59,7 +60,7 @@ impl Params {
     /// # Errors
     /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.base < 10_000 {
+        if self.base < Rate::from_kbit(10) {
             return Err("base must be at least 10kbit");
         }
         if !(1..=80).contains(&self.min) {
@@ -69,7 +70,7 @@ impl Params {
     }
 
     fn least(&self) -> f64 {
-        self.base as f64 * f64::from(self.min) / 100.0
+        self.base.bps_f64() * f64::from(self.min) / 100.0
     }
 }
 
@@ -100,7 +101,7 @@ impl SqmAutorate {
     /// Starts at 0.6 of the base rate.
     pub fn new(params: Params) -> Self {
         Self {
-            rate: params.base as f64 * 0.6,
+            rate: params.base.bps_f64() * 0.6,
             params,
             reflectors: Vec::new(),
             safe: Vec::new(),
@@ -111,7 +112,7 @@ impl SqmAutorate {
 
     fn knob(&self) -> Knobs {
         Knobs {
-            rate_bps: Some(num::whole_u64(self.rate)),
+            rate: Some(Rate::from_bps_f64(self.rate)),
             ..Knobs::KEEP
         }
     }
@@ -132,7 +133,7 @@ impl SqmAutorate {
     fn next(&mut self, delay: f64, load: f64, rng: &mut Rng) -> f64 {
         let (rate, base, bound) = (
             self.rate,
-            self.params.base as f64,
+            self.params.base.bps_f64(),
             self.params.delay.as_nanos() as f64,
         );
         if delay > bound {
@@ -160,7 +161,7 @@ impl Control for SqmAutorate {
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
         if self.safe.is_empty() {
-            let base = self.params.base as f64;
+            let base = self.params.base.bps_f64();
             self.safe = (0..HISTORY)
                 .map(|_| (rng.f64() * 0.2 + 0.75) * base)
                 .collect();
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn it_begins_at_six_tenths_and_grows_while_loaded_without_delay() {
         let mut c = SqmAutorate::new(Params::default());
-        assert_eq!(c.initial().rate_bps, Some(6_000_000));
+        assert_eq!(c.initial().rate, Some(Rate::from_mbit(6)));
         // The remembered rates reach 9.5 Mbit/s: 6 (1 + 0.1 (1 - 6/9.5)) + 0.3 = 6.52.
         let rate = run(&mut c, Instant::ZERO, 1, Some(Duration::ZERO), 1.0);
         assert!((rate - 6.52).abs() < 0.02, "{rate}");

@@ -18,6 +18,7 @@
 
 use super::{Control, SubQueue};
 use crate::num;
+use crate::rate::Rate;
 use crate::time::{Duration, MS, SEC, US};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
@@ -168,8 +169,8 @@ pub struct Wqm {
 
 impl Wqm {
     /// Starts on a link of this rate.
-    pub fn new(params: Params, rate_bps: u64) -> Self {
-        let rate = (rate_bps as f64 * params.efficiency).max(1.0);
+    pub fn new(params: Params, rate: Rate) -> Self {
+        let rate = (rate.bps_f64() * params.efficiency).max(1.0);
         Self {
             limit: params.start(rate),
             rate,
@@ -218,8 +219,8 @@ impl Control for Wqm {
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let p = &self.params;
         // In an outage the last rate stays: nothing drains, and the rate after it is unknown.
-        if gauges.rate_bps > 0 {
-            self.rate += p.weight * (gauges.rate_bps as f64 * p.efficiency - self.rate);
+        if !gauges.rate.is_zero() {
+            self.rate += p.weight * (gauges.rate.bps_f64() * p.efficiency - self.rate);
         }
         let change = self.rate / self.started_at;
         if change > p.restart || change < 1.0 / p.restart {
@@ -256,13 +257,13 @@ impl Control for Wqm {
 mod tests {
     use super::*;
 
-    const RATE: u64 = 26_000_000;
+    const RATE: Rate = Rate::from_mbit(26);
 
     /// A queue that takes `ms` to drain at `RATE`.
     fn taking(ms: u64, drops_overflow: u64) -> Gauges {
         Gauges {
-            backlog_bytes: RATE / 8 * ms / 1000,
-            rate_bps: RATE,
+            backlog_bytes: RATE.bytes_in(ms * MS),
+            rate: RATE,
             share: 1.0,
             drops_overflow,
             ..Gauges::default()
@@ -302,13 +303,16 @@ mod tests {
     #[test]
     fn the_first_limit_is_rate_times_round_trip() {
         assert_eq!(Wqm::new(Params::default(), RATE).limit(), 108); // 26e6 * 0.05 / 12000 = 108.3
-        assert_eq!(Wqm::new(Params::default(), 1_000_000).limit(), 43); // not below one A-MPDU
-        assert_eq!(Wqm::new(Params::default(), 10_000_000_000).limit(), 1000);
+        assert_eq!(Wqm::new(Params::default(), Rate::from_mbit(1)).limit(), 43); // not below one A-MPDU
+        assert_eq!(
+            Wqm::new(Params::default(), Rate::from_mbit(10_000)).limit(),
+            1000
+        );
         let single = Params {
             no_aggregation: true,
             ..Params::default()
         };
-        assert_eq!(Wqm::new(single, 100_000).limit(), 2);
+        assert_eq!(Wqm::new(single, Rate::from_kbit(100)).limit(), 2);
     }
 
     #[test]
@@ -342,7 +346,7 @@ mod tests {
     fn a_rate_that_doubles_starts_over() {
         let mut wqm = Wqm::new(Params::default(), RATE);
         let fast = Gauges {
-            rate_bps: 3 * RATE,
+            rate: Rate::from_mbit(3 * 26),
             ..taking(40, 0)
         };
         let seen = limits(&mut wqm, &[fast; 40]);
@@ -355,7 +359,7 @@ mod tests {
     fn an_outage_leaves_the_limit_alone() {
         let mut wqm = Wqm::new(Params::default(), RATE);
         let dark = Gauges {
-            rate_bps: 0,
+            rate: Rate::ZERO,
             ..taking(40, 0)
         };
         assert_eq!(limits(&mut wqm, &[dark; 30]), [108; 30]);

@@ -24,6 +24,7 @@
 use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, SEC};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
@@ -37,8 +38,8 @@ const STAGE_2: u32 = 2022;
 pub struct Params {
     /// Packets in both queues (default 1000).
     pub limit: u32,
-    /// The link's rate, bit/s (default 10 Mbit/s).
-    pub rate_bps: u64,
+    /// The link's rate (default 10 Mbit/s).
+    pub rate: Rate,
     /// Length of a round (default: [`Params::round_for`] the default limit and rate).
     pub dt: Duration,
     /// Step of the buckets' clock (default 1024 ns).
@@ -65,12 +66,12 @@ pub struct Params {
 
 impl Default for Params {
     fn default() -> Self {
-        let (limit, rate_bps) = (1000, 10_000_000);
+        let (limit, rate) = (1000, Rate::from_mbit(10));
         let (vdt, l) = (Duration::from_nanos(1024), Duration::from_nanos(65_536));
         Self {
             limit,
-            rate_bps,
-            dt: Self::round_for(limit, rate_bps, vdt + l),
+            rate,
+            dt: Self::round_for(limit, rate, vdt + l),
             vdt,
             l,
             p: 1,
@@ -91,12 +92,11 @@ impl Params {
 
     /// The smallest power of two, in ns, in which a full queue drains and `rest` passes, as for
     /// nearly all rounds of the authors' Table 2; within [`Self::SHORTEST`] and [`Self::LONGEST`].
-    pub fn round_for(limit: u32, rate_bps: u64, rest: Duration) -> Duration {
-        let bits = u128::from(limit) * u128::from(MTU) * 8;
-        let drain = bits * u128::from(SEC.as_nanos()) / u128::from(rate_bps.max(1));
-        let round = (drain + u128::from(rest.as_nanos())).next_power_of_two();
-        let longest = u128::from(Self::LONGEST.as_nanos());
-        Duration::from_nanos(num::low_u64(round.min(longest))).max(Self::SHORTEST)
+    pub fn round_for(limit: u32, rate: Rate, rest: Duration) -> Duration {
+        let drain = rate.transmission_time(u64::from(limit) * u64::from(MTU));
+        let least = drain.saturating_add(rest).min(Self::LONGEST);
+        let round = Duration::from_nanos(least.as_nanos().next_power_of_two());
+        round.clamp(Self::SHORTEST, Self::LONGEST)
     }
 
     /// Checks the ranges of the parameters.
@@ -108,7 +108,7 @@ impl Params {
         if self.limit < 2 {
             return Err("limit must be at least 2 packets, one for each queue");
         }
-        if self.rate_bps == 0 || self.p == 0 {
+        if self.rate.is_zero() || self.p == 0 {
             return Err("rate and p must be at least 1");
         }
         if !(Self::SHORTEST..=Self::LONGEST).contains(&self.dt) || self.vdt == Duration::ZERO {
@@ -124,8 +124,8 @@ impl Params {
     }
 
     /// Bytes that a rate gives in this time.
-    fn bytes_of(rate_bps: u64, time: Duration) -> u64 {
-        num::whole_u64(rate_bps as f64 * time.as_nanos() as f64 / 8e9)
+    fn bytes_of(rate: Rate, time: Duration) -> u64 {
+        num::whole_u64(rate.bps_f64() * time.as_nanos() as f64 / 8e9)
     }
 }
 
@@ -150,12 +150,12 @@ struct Group {
     /// Bytes that arrived since the round began plus the excess of earlier rounds; never less than
     /// the rate allowed.
     bytes: u64,
-    /// Rate of the round of each queue, bit/s.
-    rate_bps: [u64; 2],
-    /// Rate from the next round but one on, bit/s.
-    next_bps: u64,
-    /// Rate whose bytes are subtracted at the end of this round, bit/s.
-    paid_bps: u64,
+    /// Rate of the round of each queue.
+    rate: [Rate; 2],
+    /// Rate from the next round but one on.
+    next: Rate,
+    /// Rate whose bytes are subtracted at the end of this round.
+    paid: Rate,
 }
 
 /// The queue whose round a packet fits.
@@ -170,7 +170,7 @@ impl Group {
     /// The round for a packet that arrives `elapsed` after the current round's beginning.
     #[inline]
     fn place(&mut self, elapsed: Duration, dt: Duration, head: usize) -> Fits {
-        let [this, next] = [self.rate_bps[head], self.rate_bps[head ^ 1]];
+        let [this, next] = [self.rate[head], self.rate[head ^ 1]];
         let budget = Params::bytes_of(this, dt);
         let past_head = self.bytes.saturating_sub(budget);
         let fits = if past_head == 0 {
@@ -188,14 +188,14 @@ impl Group {
 
     /// Starts a new round; `head` is the queue whose round ends.
     fn rotate(&mut self, dt: Duration, head: usize) {
-        self.rate_bps[head] = self.next_bps;
-        let paid = Params::bytes_of(self.paid_bps, dt);
+        self.rate[head] = self.next;
+        let paid = Params::bytes_of(self.paid, dt);
         self.bytes = self.bytes.saturating_sub(paid);
     }
 
     fn is_at_rest(&self) -> bool {
-        let rates = [self.rate_bps[0], self.rate_bps[1], self.paid_bps];
-        rates == [self.next_bps; 3] && (self.bytes == 0 || self.next_bps == 0)
+        let rates = [self.rate[0], self.rate[1], self.paid];
+        rates == [self.next; 3] && (self.bytes == 0 || self.next.is_zero())
     }
 }
 
@@ -288,11 +288,11 @@ impl<P: Packet> Cebinae<P> {
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
-        let rate = params.rate_bps;
+        let rate = params.rate;
         let bottom = Group {
-            rate_bps: [rate; 2],
-            next_bps: rate,
-            paid_bps: rate,
+            rate: [rate; 2],
+            next: rate,
+            paid: rate,
             bytes: 0,
         };
         Self {
@@ -374,29 +374,29 @@ impl<P: Packet> Cebinae<P> {
             self.choose();
         }
         for group in &mut self.groups {
-            group.paid_bps = group.rate_bps[self.head];
+            group.paid = group.rate[self.head];
         }
     }
 
     /// Chooses top flows and rates by what was sent in the last `p` rounds.
     fn choose(&mut self) {
-        let Params { rate_bps, .. } = self.params;
+        let rate = self.params.rate.bps();
         let time =
             self.params.dt.as_nanos() as f64 * f64::from(self.params.p) / SEC.as_nanos() as f64;
-        let capacity = rate_bps as f64 * time * (1.0 - self.params.delta_port);
+        let capacity = rate as f64 * time * (1.0 - self.params.delta_port);
         let top_bps = if (self.sent * 8) as f64 > capacity {
             self.stats.saturated += 1;
             let bytes = (self.table).top(1.0 - self.params.delta_flow, &mut self.top);
             let rest = 1.0 - self.params.tau;
             let taxed = (bytes as f64 * rest).floor() * 8.0 / time;
-            num::whole_u64(taxed.min(rate_bps as f64 * rest))
+            num::whole_u64(taxed.min(rate as f64 * rest))
         } else {
             self.stats.unsaturated += 1;
             self.top.clear();
             0
         };
-        self.groups[TOP].next_bps = top_bps;
-        self.groups[BOTTOM].next_bps = rate_bps - top_bps;
+        self.groups[TOP].next = Rate::from_bps(top_bps);
+        self.groups[BOTTOM].next = Rate::from_bps(rate - top_bps);
         if self.sent > 0 {
             self.table.clear();
             self.sent = 0;
@@ -493,7 +493,7 @@ mod tests {
     /// 8 Mbit/s are 1000 bytes a millisecond, and a round has 10.
     fn params() -> Params {
         Params {
-            rate_bps: 8_000_000,
+            rate: Rate::from_mbit(8),
             dt: 10 * MS,
             vdt: Duration::from_nanos(1),
             l: 100 * US,
@@ -542,7 +542,7 @@ mod tests {
             }
         }
         fn rates(&self) -> [u64; 2] {
-            self.q.groups.map(|group| group.next_bps)
+            self.q.groups.map(|group| group.next.bps())
         }
     }
 
@@ -550,20 +550,20 @@ mod tests {
     fn a_round_lasts_as_long_as_a_full_queue_drains_rounded_up_to_a_power_of_two() {
         // 1000 * 1514 * 8 bits at 10 Mbit/s take 1.2 s; 2^31 ns are 2.1 s.
         assert_eq!(
-            Params::round_for(1000, 10_000_000, Duration::ZERO),
+            Params::round_for(1000, Rate::from_mbit(10), Duration::ZERO),
             Duration::from_nanos(1 << 31)
         );
         // Row 0 of Table 2 has 2^26 ns for 250 packets at 100 Mbit/s; 2^25 would do.
         assert_eq!(
-            Params::round_for(250, 100_000_000, Duration::from_nanos(100_001)),
+            Params::round_for(250, Rate::from_mbit(100), Duration::from_nanos(100_001)),
             Duration::from_nanos(1 << 25)
         );
         assert_eq!(
-            Params::round_for(2, 1 << 40, Duration::ZERO),
+            Params::round_for(2, Rate::from_bps(1 << 40), Duration::ZERO),
             Params::SHORTEST
         );
         assert_eq!(
-            Params::round_for(u32::MAX, 1, Duration::ZERO),
+            Params::round_for(u32::MAX, Rate::from_bps(1), Duration::ZERO),
             Params::LONGEST
         );
     }

@@ -10,6 +10,7 @@
 use crate::num;
 use crate::parts::red::{Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, Packet, Rng};
 
@@ -34,15 +35,15 @@ pub struct Params {
     pub burst: u32,
     /// Probability at `max`, 0..1 (default 0.02).
     pub probability: f64,
-    /// Rate of the link in bit/s, for the decay of the average in idle periods.
-    pub bandwidth_bps: u64,
+    /// Rate of the link, for the decay of the average in idle periods.
+    pub bandwidth: Rate,
     /// Mark ECN-capable packets instead of dropping them (default off).
     pub ecn: bool,
 }
 
 impl Params {
     /// `tc`'s defaults for a queue of this many packets on a link of this rate.
-    pub fn of_limit(limit: u32, bandwidth_bps: u64) -> Self {
+    pub fn of_limit(limit: u32, bandwidth: Rate) -> Self {
         let max = limit / 4;
         Self {
             limit,
@@ -51,7 +52,7 @@ impl Params {
             avpkt: 1000,
             burst: default_burst(max / 3, max),
             probability: 0.02,
-            bandwidth_bps,
+            bandwidth,
             ecn: false,
         }
     }
@@ -61,7 +62,7 @@ impl Params {
     /// # Errors
     /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.avpkt == 0 || self.bandwidth_bps < 8 {
+        if self.avpkt == 0 || self.bandwidth.bytes_per_sec() == 0 {
             return Err("avpkt and bandwidth must be above 0");
         }
         if self.limit > LONGEST {
@@ -130,7 +131,7 @@ impl<P: Packet> Choke<P> {
             stats: Stats::default(),
             law: Law::new(min, max, wlog, params.probability),
             vars: Vars::default(),
-            idling: Idling::new(wlog, params.avpkt, params.bandwidth_bps),
+            idling: Idling::new(wlog, params.avpkt, params.bandwidth),
             // Linux begins without an idle period (`choke_change`).
             idle_since: None,
             table: Ring::new(),
@@ -281,7 +282,7 @@ mod tests {
             min: 5,
             max: 20,
             burst: 10,
-            ..Params::of_limit(100, 10_000_000)
+            ..Params::of_limit(100, Rate::from_mbit(10))
         }
     }
 
@@ -334,7 +335,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_tc() {
         // q_choke.c: max = limit / 4, min = max / 3, burst = (2 min + max) / 3.
-        let p = Params::of_limit(1000, 10_000_000);
+        let p = Params::of_limit(1000, Rate::from_mbit(10));
         assert_eq!((p.max, p.min, p.burst), (250, 83, 138));
         assert_eq!(p.check(), Ok(()));
     }

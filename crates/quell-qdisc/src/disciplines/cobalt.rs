@@ -8,6 +8,7 @@
 
 use crate::num;
 use crate::parts::ring::Ring;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, SEC, US};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
 
@@ -49,10 +50,10 @@ impl Default for Params {
 impl Params {
     /// These parameters on a link of known rate, as `cake_set_rate` adjusts them: the target is at
     /// least 1.5 full packets.
-    pub fn for_rate(self, rate_bps: u64) -> Self {
-        let mtu_time = match rate_bps {
-            0 => Duration::ZERO,
-            _ => u64::from(MTU) * 8 * SEC / rate_bps,
+    pub fn for_rate(self, rate: Rate) -> Self {
+        let mtu_time = match rate {
+            Rate::ZERO => Duration::ZERO,
+            _ => rate.transmission_time(MTU.into()),
         };
         let target = self.target.max(mtu_time * 3 / 2);
         Self {
@@ -403,13 +404,13 @@ mod tests {
     #[test]
     fn a_slow_link_raises_target_and_interval() {
         // 1 Mbit/s: a full packet takes 12.112 ms; the target is 1.5 of it.
-        let p = Params::default().for_rate(1_000_000);
+        let p = Params::default().for_rate(Rate::from_mbit(1));
         assert_eq!(
             (p.mtu_time, p.target),
             (Duration::from_micros(12_112), Duration::from_micros(18_168))
         );
         assert_eq!(p.interval, Duration::from_nanos(113_168_000));
-        assert_eq!(Params::default().for_rate(0), Params::default());
+        assert_eq!(Params::default().for_rate(Rate::ZERO), Params::default());
     }
 
     #[test]
@@ -472,7 +473,7 @@ mod tests {
         // 10 Mbit/s: a packet takes 1.211 ms.
         let p = Params {
             target: MS,
-            ..Params::default().for_rate(10_000_000)
+            ..Params::default().for_rate(Rate::from_mbit(10))
         };
         let mut s = seasoned();
         assert!(signals(&mut s, &p, T, T + 500 * MS, Duration::from_micros(4_844)).is_empty());
@@ -490,7 +491,7 @@ mod tests {
 
     #[test]
     fn bulk_flows_raise_that_floor() {
-        let p = Params::default().for_rate(10_000_000);
+        let p = Params::default().for_rate(Rate::from_mbit(10));
         let mut s = seasoned();
         let mut x = packet(T - 20 * MS, Ecn::NotEct);
         s.should_drop(&p, T, &mut x, 9, &mut rng());

@@ -14,6 +14,7 @@ use crate::discipline::Wants;
 use crate::disciplines::Fifo;
 use crate::num;
 use crate::parts::filter::{Filter, Filters};
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, SEC};
 use crate::{Dequeued, Discipline, Drops, Gauges, Packet, Rng, TinGauges, disciplines, fifo};
 
@@ -62,10 +63,10 @@ pub struct Class {
     pub id: u32,
     /// The class above it.
     pub parent: Option<u32>,
-    /// Guaranteed rate, bit/s.
-    pub rate: u64,
-    /// Highest rate with borrowing, bit/s; `None`: its rate.
-    pub ceil: Option<u64>,
+    /// Guaranteed rate.
+    pub rate: Rate,
+    /// Highest rate with borrowing; `None`: its rate.
+    pub ceil: Option<Rate>,
     /// Bytes that it may send at once at its rate; `None`: 1600 plus those of a nanosecond.
     pub burst: Option<u64>,
     /// Bytes that it may send at once at its ceiling; `None`: 1600 plus those of a nanosecond.
@@ -94,7 +95,8 @@ impl Params {
             return Err("r2q must be at least 1");
         }
         for (i, class) in self.classes.iter().enumerate() {
-            if class.rate < 8 || class.ceil.is_some_and(|ceil| ceil < 8) {
+            let is_zero = |rate: Rate| rate.bytes_per_sec() == 0;
+            if is_zero(class.rate) || class.ceil.is_some_and(is_zero) {
                 return Err("a class needs a rate of at least 8 bit/s");
             }
             if self.classes[..i].iter().any(|other| other.id == class.id) {
@@ -133,8 +135,8 @@ struct RateCfg {
 }
 
 impl RateCfg {
-    fn new(bps: u64) -> Self {
-        let bytes = bps / 8;
+    fn new(rate: Rate) -> Self {
+        let bytes = rate.bytes_per_sec();
         let (mut factor, mut shift) = (SEC.as_nanos(), 0);
         loop {
             let mult = factor / bytes.max(1);
@@ -153,8 +155,8 @@ impl RateCfg {
 }
 
 /// Depth of a bucket: the time of a burst at the rate, ns.
-fn depth(bps: u64, burst: Option<u64>) -> i64 {
-    let bytes = bps / 8;
+fn depth(rate: Rate, burst: Option<u64>) -> i64 {
+    let bytes = rate.bytes_per_sec();
     let burst = burst.unwrap_or(bytes / SEC.as_nanos() + LARGEST);
     let ns = u128::from(burst) * u128::from(SEC.as_nanos()) / u128::from(bytes.max(1));
     // In units of `tc`, which passes 32 bits to the kernel.
@@ -270,7 +272,7 @@ impl<P: Packet> Htb<P> {
         let node = |class: &&Class| {
             let is_inner = sorted.iter().any(|c| c.parent == Some(class.id));
             let ceil = class.ceil.unwrap_or(class.rate);
-            let by_rate = class.rate / 8 / u64::from(params.r2q.max(1));
+            let by_rate = class.rate.bytes_per_sec() / u64::from(params.r2q.max(1));
             let quantum = class.quantum.unwrap_or(by_rate.clamp(1000, 200_000) as u32);
             let (buffer, cbuffer) = (depth(class.rate, class.burst), depth(ceil, class.cburst));
             Node {
@@ -301,7 +303,7 @@ impl<P: Packet> Htb<P> {
             let fifo = || disciplines::Params::Fifo(fifo::Params::default());
             let seen = TinGauges {
                 class: class.id,
-                threshold_bps: class.rate,
+                threshold: class.rate,
                 ..TinGauges::default()
             };
             Held::new(class.queue.clone().unwrap_or_else(fifo), seen)

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::discipline::Wants;
 use crate::num;
+use crate::rate::Rate;
 use crate::time::{Instant, NEVER};
 use crate::{
     Acknowledgment, Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs,
@@ -197,31 +198,30 @@ impl Clone for Box<dyn AnyDiscipline> {
     }
 }
 
-/// Makes an empty queue for a link of this mean rate, bit/s.
-pub type Factory = Arc<dyn Fn(u64) -> Box<dyn AnyDiscipline> + Send + Sync>;
+/// Makes an empty queue for a link of this mean rate.
+pub type Factory = Arc<dyn Fn(Rate) -> Box<dyn AnyDiscipline> + Send + Sync>;
 
 /// Parameters of [`Outside`].
 #[derive(Clone)]
 pub struct Params {
     /// Name in records, tables and errors.
     pub name: Arc<str>,
-    /// The link's mean rate, bit/s.
-    pub rate_bps: u64,
+    /// The link's mean rate.
+    pub rate: Rate,
     /// Makes the discipline.
     pub make: Factory,
 }
 
 impl Debug for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} bit/s", self.name, self.rate_bps)
+        write!(f, "{} at {} bit/s", self.name, self.rate.bps())
     }
 }
 
 /// Equal if name and rate are equal and the factory is the same object.
 impl PartialEq for Params {
     fn eq(&self, other: &Self) -> bool {
-        (&self.name, self.rate_bps) == (&other.name, other.rate_bps)
-            && Arc::ptr_eq(&self.make, &other.make)
+        (&self.name, self.rate) == (&other.name, other.rate) && Arc::ptr_eq(&self.make, &other.make)
     }
 }
 
@@ -359,7 +359,7 @@ impl<P: Packet> Outside<P> {
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         Self(Box::new(Inner {
-            discipline: (params.make)(params.rate_bps),
+            discipline: (params.make)(params.rate),
             name: params.name,
             held: Slab {
                 places: Vec::new(),

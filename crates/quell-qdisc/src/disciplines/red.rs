@@ -11,6 +11,7 @@
 use crate::num;
 use crate::parts::red::{Action, Idling, Law, Vars, check_weight, weight};
 use crate::parts::ring::Ring;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, NEVER};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
@@ -35,8 +36,8 @@ pub struct Params {
     pub burst: u32,
     /// Probability at `max`, 0..1 (default 0.02).
     pub probability: f64,
-    /// Rate of the link in bit/s, for the decay of the average in idle periods.
-    pub bandwidth_bps: u64,
+    /// Rate of the link, for the decay of the average in idle periods.
+    pub bandwidth: Rate,
     /// Mark ECN-capable packets instead of dropping them (default off).
     pub ecn: bool,
     /// Above `max` drop even ECN-capable packets (default off).
@@ -54,16 +55,16 @@ pub struct Params {
 impl Default for Params {
     /// For 10 Mbit/s, which `tc` too assumes without a `bandwidth`.
     fn default() -> Self {
-        Self::for_rate(10_000_000)
+        Self::for_rate(Rate::from_mbit(10))
     }
 }
 
 impl Params {
     /// The defaults for a link of this rate. `max` is at least three average packets, below which
     /// `tc` finds no constants.
-    pub fn for_rate(rate_bps: u64) -> Self {
+    pub fn for_rate(rate: Rate) -> Self {
         let avpkt = 1000;
-        let max = (rate_bps / 8 * 30 / 1000).max(3 * u64::from(avpkt));
+        let max = (rate.bytes_per_sec() * 30 / 1000).max(3 * u64::from(avpkt));
         Self {
             limit: 4 * max,
             min: max / 3,
@@ -71,7 +72,7 @@ impl Params {
             avpkt,
             burst: default_burst(max / 3, max, avpkt),
             probability: 0.02,
-            bandwidth_bps: rate_bps,
+            bandwidth: rate,
             ecn: false,
             harddrop: false,
             nodrop: false,
@@ -85,7 +86,7 @@ impl Params {
     /// # Errors
     /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.avpkt == 0 || self.bandwidth_bps < 8 {
+        if self.avpkt == 0 || self.bandwidth.bytes_per_sec() == 0 {
             return Err("avpkt and bandwidth must be above 0");
         }
         if self.min == 0 || self.min >= self.max || self.max > u64::from(u32::MAX) {
@@ -154,7 +155,7 @@ impl<P: Packet> Red<P> {
                 ..Law::new(params.min, params.max, wlog, params.probability)
             },
             vars: Vars::default(),
-            idling: Idling::new(wlog, params.avpkt, params.bandwidth_bps),
+            idling: Idling::new(wlog, params.avpkt, params.bandwidth),
             idle_since: Some(start),
             next_adapt: if params.adaptive {
                 start + ADAPT
@@ -344,17 +345,11 @@ mod tests {
 
     #[test]
     fn defaults_are_derived_from_30_ms_of_the_link_as_in_tc() {
-        let p = Params::for_rate(10_000_000);
+        let p = Params::for_rate(Rate::from_mbit(10));
         assert_eq!((p.max, p.min, p.limit), (37_500, 12_500, 150_000));
         // (2 * 12500 + 37500) / 3000.
         assert_eq!((p.burst, p.probability), (20, 0.02));
-        for rate in [
-            100_000,
-            1_000_000,
-            10_000_000,
-            1_000_000_000,
-            10_000_000_000,
-        ] {
+        for rate in [100, 1000, 10_000, 1_000_000, 10_000_000].map(Rate::from_kbit) {
             assert_eq!(Params::for_rate(rate).check(), Ok(()), "{rate}");
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::Rng;
 use crate::num;
+use crate::rate::Rate;
 use crate::time::{Instant, US};
 
 /// `tc`'s clock ticks per microsecond.
@@ -186,8 +187,8 @@ pub struct Idling {
 
 impl Idling {
     /// For a link of this rate and packets of `avpkt` bytes.
-    pub fn new(wlog: u32, avpkt: u32, bandwidth_bps: u64) -> Self {
-        let bytes_per_us = bandwidth_bps as f64 / 8e6;
+    pub fn new(wlog: u32, avpkt: u32, bandwidth: Rate) -> Self {
+        let bytes_per_us = bandwidth.bps_f64() / 8e6;
         let ticks = libm::ceil(f64::from(avpkt) / bytes_per_us * TICKS_PER_US);
         let slope = -libm::log(1.0 - libm::exp2(-f64::from(wlog))) / ticks;
         let cells = |log: u32| 31.0 / slope / f64::from(1u32 << log);

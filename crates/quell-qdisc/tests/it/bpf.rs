@@ -15,6 +15,7 @@ use quell_qdisc::fq_codel::{self, FqCodel};
 use quell_qdisc::hush::{self, Hush, Model, fixed, model::FEATURES, model::Row};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, US};
 use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Rng};
 
@@ -378,7 +379,7 @@ fn hush_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
         [
             q.marks(),
             link.flows().into(),
-            link.rate(),
+            link.rate().bytes_per_sec(),
             link.round_trip().as_nanos(),
             s.target.as_nanos(),
             s.wait.as_nanos(),
@@ -489,7 +490,7 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
             now: Instant::ZERO + now,
             backlog_bytes,
             departed_bytes: departed,
-            rate_bps: 8 * rate,
+            rate: Rate::from_bytes_per_sec(rate),
             ..quell_qdisc::Gauges::default()
         };
         controller.step(&gauges, &mut rng);
@@ -519,7 +520,7 @@ fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
                 now: turn,
                 backlog_bytes: *backlog,
                 departed_bytes: *departed,
-                rate_bps: 8 * rate,
+                rate: Rate::from_bytes_per_sec(rate),
                 ..quell_qdisc::Gauges::default()
             };
             controller.step(&gauges, &mut rng);

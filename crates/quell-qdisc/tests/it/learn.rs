@@ -7,6 +7,7 @@ use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
 use quell_qdisc::control::rlaqm::{Params, RlAqm};
 use quell_qdisc::policy::{Activation, Affine, Head, Policy};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 use quell_qdisc::{Gauges, Knobs, Rng};
 
@@ -58,7 +59,7 @@ impl Toy {
             learner: learning.learner().expect("a learner"),
             learning,
             gauges: Gauges {
-                rate_bps: 10_000_000,
+                rate: Rate::from_mbit(10),
                 ..Gauges::default()
             },
             rng: Rng::new(1, "toy"),

@@ -10,6 +10,7 @@ use quell_qdisc::control::{
 use quell_qdisc::disciplines::{bands, cake, choke, drr, fifo, fq_fifo, htb, pie_ns3};
 use quell_qdisc::parts::filter::Filter;
 use quell_qdisc::parts::framing::Framing;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC, US};
 use quell_qdisc::{
     cebinae, cobalt, codel, dualpi2, fq, fq_codel, fq_pie, hhf, hush, l4s, pie, red, sfb, sfq,
@@ -88,7 +89,7 @@ fn single_queues() {
     let usual = red::Params::default();
     limits! { red::Params::default(),
         avpkt: [] not [0];
-        bandwidth_bps: [8] not [7];
+        bandwidth: [Rate::from_bps(8)] not [Rate::from_bps(7)];
         min: [] not [0, usual.max];
         max: [] not [usual.min];
         limit: [usual.max] not [usual.max - 1];
@@ -106,10 +107,10 @@ fn single_queues() {
         max: [longest] not [longest + 1];
     }
     // An average packet is 1000 bytes, so that the burst has to be at least min.
-    let usual = choke::Params::of_limit(100, 10_000_000);
+    let usual = choke::Params::of_limit(100, Rate::from_mbit(10));
     limits! { usual.clone(),
         avpkt: [1] not [0];
-        bandwidth_bps: [8] not [7];
+        bandwidth: [Rate::from_bps(8)] not [Rate::from_bps(7)];
         limit: [choke::LONGEST, usual.max] not [choke::LONGEST + 1, usual.max - 1];
         min: [1, usual.burst] not [0, usual.burst + 1, usual.max];
         max: [usual.min + 1, usual.limit] not [usual.min, usual.limit + 1];
@@ -154,7 +155,7 @@ fn queues_with_classes() {
     let class = |minor: u32, rate| htb::Class {
         id: 1 << 16 | minor,
         parent: None,
-        rate,
+        rate: Rate::from_bps(rate),
         ceil: None,
         burst: None,
         cburst: None,
@@ -170,7 +171,7 @@ fn queues_with_classes() {
         ..class(1, 8)
     };
     let ceil = |ceil| htb::Class {
-        ceil: Some(ceil),
+        ceil: Some(Rate::from_bps(ceil)),
         ..class(1, 8)
     };
     limits! { htb::Params::default(),
@@ -281,7 +282,7 @@ fn queues_with_flows() {
     let usual = cebinae::Params::default();
     limits! { cebinae::Params::default(),
         limit: [2] not [1];
-        rate_bps: [1] not [0];
+        rate: [Rate::from_bps(1)] not [Rate::ZERO];
         p: [1] not [0];
         dt: [cebinae::Params::LONGEST] not [cebinae::Params::LONGEST + Duration::from_nanos(1), cebinae::Params::SHORTEST - Duration::from_nanos(1)];
         l: [usual.dt - usual.vdt - Duration::from_nanos(1)] not [usual.dt - usual.vdt];
@@ -290,8 +291,9 @@ fn queues_with_flows() {
         delta_port: [0.0, 1.0] not [-0.1, above(1.0)];
         delta_flow: [0.0, 1.0] not [-0.1, above(1.0)];
     }
+    let shaped = |bps| cake::Bandwidth::Shaped(Rate::from_bps(bps));
     limits! { cake::Params::default(),
-        bandwidth: [cake::Bandwidth::Shaped(512)] not [cake::Bandwidth::Shaped(511)];
+        bandwidth: [shaped(512)] not [shaped(511)];
         rtt: [US] not [US - Duration::from_nanos(1), 4296 * SEC];
         target: [Some(Duration::ZERO)] not [Some(4296 * SEC)];
         memory_limit: [u64::from(u32::MAX)] not [1 << 32];
@@ -317,17 +319,17 @@ fn controllers() {
         drop: [Some(0.0), Some(1.0), None] not [Some(-0.1), Some(above(1.0))];
     }
     limits! { pace::Params::default(),
-        start: [Some(100_000), None] not [Some(99_999), Some(0)];
+        start: [Some(Rate::from_kbit(100)), None] not [Some(Rate::from_bps(99_999)), Some(Rate::ZERO)];
         drain: [Some(MS)] not [Some(MS - Duration::from_nanos(1))];
     }
     limits! { sqm_autorate::Params::default(),
-        base: [10_000] not [9_999];
+        base: [Rate::from_kbit(10)] not [Rate::from_bps(9_999)];
         min: [1, 80] not [0, 81];
     }
     let usual = cake_autorate::Params::default();
     limits! { cake_autorate::Params::default(),
-        min: [usual.base] not [usual.base + 1];
-        max: [usual.base] not [usual.base - 1];
+        min: [usual.base] not [usual.max];
+        max: [usual.base] not [usual.min];
         up: [usual.delay] not [usual.delay + Duration::from_nanos(1)];
         down: [usual.delay] not [usual.delay - Duration::from_nanos(1)];
     }
@@ -357,7 +359,7 @@ fn controllers() {
         delta: [0.0, 1000.0] not [-0.1, above(1000.0)];
         eta: [0.0, 1000.0] not [-0.1, above(1000.0)];
         packet_bytes: [1, 65_535] not [0, 65_536];
-        basic_bps: [1000] not [999];
+        basic_rate: [Rate::from_kbit(1)] not [Rate::from_bps(999)];
         alpha: [Some(1.0)] not [Some(0.0), Some(above(1.0))];
         alpha_min: [0.0, 1.0] not [-0.1, above(1.0)];
         step: [1.0, 2.0] not [0.9, above(2.0)];

@@ -9,13 +9,14 @@
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 use quell_qdisc::{
     Dequeued, Discipline, DropCause, Ecn, Qdisc, Rng, cake, codel, dualpi2, fifo, fq, fq_codel,
     fq_pie, pie,
 };
 
-const RATE_BPS: u64 = 10_000_000;
+const RATE: Rate = Rate::from_mbit(10);
 const START: Instant = Instant::from_millis(200);
 const WARM: Instant = Instant::from_millis(5_200);
 const END: Instant = Instant::from_millis(20_200);
@@ -81,7 +82,7 @@ fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
         } else if now == departure {
             match q.dequeue(now, &mut rng, &mut drops) {
                 Dequeued::Packet(p) => {
-                    free = now + u64::from(p.len) * 8 * SEC / RATE_BPS;
+                    free = now + RATE.transmission_time(p.len.into());
                     if p.hash == flood && now >= WARM {
                         seen.flood += 1472.0 * 8.0 / 15e6;
                     }
@@ -196,7 +197,7 @@ fn fq_pie() {
 #[test]
 fn cake() {
     let q = Params::Cake(cake::Params {
-        bandwidth: cake::Bandwidth::Shaped(RATE_BPS),
+        bandwidth: cake::Bandwidth::Shaped(RATE),
         ..cake::Params::default()
     });
     // BLUE's random draws decide when the flood's backlog starts to fall; Linux's own seeds differ

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, AnyDiscipline, Handle};
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 use quell_qdisc::{
     Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, Packet, Qdisc,
@@ -288,7 +289,7 @@ fn rogue(misdeed: Misdeed, foreign: &Arc<Mutex<Vec<Handle>>>) -> Qdisc<TestPacke
     };
     Qdisc::new(Params::Outside(outside::Params {
         name: "Rogue".into(),
-        rate_bps: 0,
+        rate: Rate::ZERO,
         make: Arc::new(make),
     }))
 }

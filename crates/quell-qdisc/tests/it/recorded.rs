@@ -14,6 +14,7 @@ use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
 use quell_qdisc::parts::filter::{Filter, Host};
 use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS};
 use quell_qdisc::{
     Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Knobs, Labels, Packet,
@@ -341,7 +342,7 @@ impl Bed {
             0 => knobs.limit_packets = Some(of(&mut self.draw, &[1, 2, 5, 20, 60])),
             1 => knobs.drop = Some(p),
             2 => knobs.base_probability = Some(p),
-            3 => knobs.rate_bps = Some(1_000_000 * u64::from(of(&mut self.draw, &[1, 5, 10, 20]))),
+            3 => knobs.rate = Some(Rate::from_mbit(of(&mut self.draw, &[1, 5, 10, 20]).into())),
             _ => knobs.release = true,
         }
         match self.draw.below(2) {
@@ -449,7 +450,12 @@ fn own(q: &Qdisc<TestPacket>) -> String {
         Qdisc::Hhf(q) => format!("{:?}", q.admitted()),
         Qdisc::Hush(q) => {
             let link = q.link();
-            let seen = (link.rate(), link.round_trip(), link.flows(), link.idle());
+            let seen = (
+                link.rate().bytes_per_sec(),
+                link.round_trip(),
+                link.flows(),
+                link.idle(),
+            );
             format!("{:?}", (q.settings(), seen, link.sent()))
         }
         Qdisc::L4s(q) => {
@@ -477,8 +483,8 @@ fn deep_tree() -> htb::Params {
     let class = |minor: u32, parent: u32, rate: u64, ceil: u64, filter| htb::Class {
         id: 1 << 16 | minor,
         parent: (parent > 0).then_some(1 << 16 | parent),
-        rate: rate * 1_000_000,
-        ceil: Some(ceil * 1_000_000),
+        rate: Rate::from_mbit(rate),
+        ceil: Some(Rate::from_mbit(ceil)),
         burst: (minor == 6).then_some(3000),
         cburst: (minor == 6).then_some(3000),
         prio: (minor % 3) as u8,
@@ -487,7 +493,7 @@ fn deep_tree() -> htb::Params {
         queue: match minor {
             // Its packets wait for a shaper of the class's own.
             5 => Some(Params::Cake(cake::Params {
-                bandwidth: cake::Bandwidth::Shaped(4_000_000),
+                bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(4)),
                 ..cake::Params::default()
             })),
             // It may drop all of its packets but the last.
@@ -528,7 +534,7 @@ fn band(minor: u32, filter: Filter, queue: Option<Params>) -> bands::BandClass {
 /// others leave out.
 fn more() -> Vec<(&'static str, Params)> {
     let shaped = cake::Params {
-        bandwidth: cake::Bandwidth::Shaped(10_000_000),
+        bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(10)),
         ..cake::Params::default()
     };
     let cake = |isolation, tins, ack_filter| {
@@ -574,7 +580,7 @@ fn more() -> Vec<(&'static str, Params)> {
         ("sfq default", Params::Sfq(sfq::Params::default())),
         (
             "choke default",
-            Params::Choke(choke::Params::of_limit(1000, 10_000_000)),
+            Params::Choke(choke::Params::of_limit(1000, Rate::from_mbit(10))),
         ),
         ("red default", Params::Red(red::Params::default())),
         ("red harddrop nodrop", Params::Red(red)),
@@ -637,7 +643,7 @@ fn more() -> Vec<(&'static str, Params)> {
         (
             "cake link srchost fwmark wash ptm",
             Params::Cake(cake::Params {
-                bandwidth: cake::Bandwidth::Link(12_000_000),
+                bandwidth: cake::Bandwidth::Link(Rate::from_mbit(12)),
                 isolation: cake::Isolation::SourceHost,
                 fwmark: 7,
                 wash: true,

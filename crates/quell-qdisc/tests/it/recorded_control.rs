@@ -16,6 +16,7 @@ use quell_qdisc::control::{
     wqm,
 };
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 use quell_qdisc::{ControlledKnobs, Gauges, KnobSet, Knobs, LawGauges, Rng, SubGauges};
 
@@ -33,9 +34,9 @@ fn of<T: Copy>(draw: &mut Rng, from: &[T]) -> T {
 struct Line {
     draw: Rng,
     now: Instant,
-    /// Rate of the line and load, bit/s; additional delay of the path, ns.
-    rate: u64,
-    load: u64,
+    /// Rate of the line and load; additional delay of the path, ns.
+    rate: Rate,
+    load: Rate,
     extra: Duration,
     /// Whether there are outages and long delays.
     rough: bool,
@@ -54,8 +55,8 @@ impl Line {
         Self {
             draw: Rng::new(1, "line"),
             now: Instant::ZERO,
-            rate: 10_000_000,
-            load: 0,
+            rate: Rate::from_mbit(10),
+            load: Rate::ZERO,
             extra: Duration::ZERO,
             rough: false,
             probes: true,
@@ -77,7 +78,7 @@ impl Line {
             limit_packets: knobs.limit_packets.or(was.limit_packets),
             drop: knobs.drop.filter(|p| p.is_finite()).or(was.drop),
             base_probability: knobs.base_probability.or(was.base_probability),
-            rate_bps: knobs.rate_bps.or(was.rate_bps),
+            rate: knobs.rate.or(was.rate),
             release: knobs.release,
         };
     }
@@ -89,9 +90,9 @@ impl Line {
             true => (&[0, 1, 4, 10, 20, 50], &[0, 0, 0, 5, 15, 30, 60, 300]),
             false => (&[8, 10, 20, 50], &[0, 0, 0, 0, 5, 15]),
         };
-        self.rate = 1_000_000 * of(draw, rates);
+        self.rate = Rate::from_mbit(of(draw, rates));
         self.extra = MS * of(draw, extras);
-        self.load = 1_000_000 * of(draw, &[0, 2, 8, 10, 12, 40]);
+        self.load = Rate::from_mbit(of(draw, &[0, 2, 8, 10, 12, 40]));
         self.probes = draw.below(4) > 0;
         self.segments = draw.below(3) > 0;
         self.gauges.share = of(draw, &[1.0, 1.0, 0.5, 0.25, 0.01]);
@@ -102,17 +103,17 @@ impl Line {
         if self.draw.below(400) == 0 {
             self.change();
         }
-        let bytes = |rate: u64| rate / 8 * STEP / SEC;
+        let bytes = |rate: Rate| rate.bytes_per_sec() * STEP / SEC;
         let g = &mut self.gauges;
         g.now = self.now;
-        g.rate_bps = self.knobs.rate_bps.unwrap_or(self.rate);
+        g.rate = self.knobs.rate.unwrap_or(self.rate);
         let offered = bytes(self.load) / PACKET;
         let early = (offered as f64 * self.knobs.drop.unwrap_or(0.0)) as u64;
         let limit = u64::from(self.knobs.limit_packets.unwrap_or(100));
         let queued = u64::from(g.backlog_packets) + offered - early;
         let overflow = queued.saturating_sub(limit);
         let queued = queued - overflow;
-        let sent = queued.min(bytes(g.rate_bps) / PACKET);
+        let sent = queued.min(bytes(g.rate) / PACKET);
         let left = queued - sent;
         g.arrivals += offered;
         g.drops_early += early;
@@ -124,7 +125,7 @@ impl Line {
         g.backlog_bytes = left * PACKET;
         g.limit_packets = limit as u32;
         g.probability = self.knobs.drop.unwrap_or(0.0);
-        g.head_age = match (left, g.rate_bps) {
+        g.head_age = match (left, g.rate.bps()) {
             (0, _) => Duration::ZERO,
             (_, 0) => g.head_age + STEP,
             (_, rate) => (left * PACKET * 8 * 1000 / rate) * MS,
@@ -160,7 +161,10 @@ impl Line {
 
     /// Round trip of an answer that arrives now, in steps of half a millisecond.
     fn round_trip(&self) -> Duration {
-        let queue = self.modem * 8 * SEC / self.rate.max(100_000);
+        let queue = self
+            .rate
+            .max(Rate::from_kbit(100))
+            .transmission_time(self.modem);
         20 * MS + self.extra + queue.min(2 * SEC) / (MS / 2) * (MS / 2)
     }
 }
@@ -333,7 +337,7 @@ impl Bed {
                 limit_packets: Some(30),
                 drop: Some(0.2),
                 base_probability: Some(0.3),
-                rate_bps: Some(5_000_000),
+                rate: Some(Rate::from_mbit(5)),
                 release: false,
             };
             self.control.adopt(&other);
@@ -499,7 +503,7 @@ impl Erratic {
             ),
             drop: p(&mut self.draw),
             base_probability: p(&mut self.draw),
-            rate_bps: None,
+            rate: None,
             release: false,
         }
     }
@@ -583,7 +587,7 @@ fn guarded(
 
 fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
     let pie = || pie::Pie::new(quell_qdisc::pie::Params::default());
-    let wqm = |params| wqm::Wqm::new(params, 10_000_000);
+    let wqm = |params| wqm::Wqm::new(params, Rate::from_mbit(10));
     let learn = |params| learnqueue::LearnQueue::new(params);
     let usual = guard::Params::default;
     let ranges = guard::Params {
@@ -613,7 +617,7 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
         ..pace::Params::default()
     };
     let own = pace::Params {
-        start: Some(2_000_000),
+        start: Some(Rate::from_mbit(2)),
         target: Some(5 * MS),
         slack: Some(10 * MS),
         drain: Some(30 * MS),
@@ -699,7 +703,7 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
         (
             "sqm_autorate far above its base",
             Box::new(sqm_autorate::SqmAutorate::new(sqm_autorate::Params {
-                base: 2_000_000,
+                base: Rate::from_mbit(2),
                 ..sqm_autorate::Params::default()
             })),
         ),
@@ -776,7 +780,7 @@ fn every_controller_decides_as_it_did() {
                 show(k.limit_packets.map(f64::from)),
                 show(k.drop),
                 show(k.base_probability),
-                show(k.rate_bps.map(|r| r as f64 / 1e6)),
+                show(k.rate.map(|r| r.bps_f64() / 1e6)),
                 bed.knobs,
                 bed.rest
             ));

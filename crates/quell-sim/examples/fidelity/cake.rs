@@ -56,7 +56,7 @@ fn of_payload(table: &str) -> Vec<Shared> {
                 return option.to_owned();
             };
             let payload = units::parse_rate(rate).expect("a rate");
-            format!("rate={}bit", payload * 1500 / 1472)
+            format!("rate={}bit", payload.bps() * 1500 / 1472)
         });
         shared.cell.flows = flows.collect::<Vec<_>>().join("@");
     }

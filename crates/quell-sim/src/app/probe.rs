@@ -4,6 +4,7 @@
 use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 use super::{Action, Event};
@@ -34,9 +35,9 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// A source that starts at `start`; `capacity` is that of the slower direction, bit/s.
-    pub fn new(capacity: u64, start: Instant) -> Self {
-        let per_second = capacity as f64 / (8 * BYTES * SHARE) as f64;
+    /// A source that starts at `start`; `capacity` is that of the slower direction.
+    pub fn new(capacity: Rate, start: Instant) -> Self {
+        let per_second = capacity.bps_f64() / (8 * BYTES * SHARE) as f64;
         Self {
             period: Duration::from_nanos(num::whole_u64(
                 SEC.as_nanos() as f64 / per_second.min(MAX_PER_SECOND as f64),
@@ -122,13 +123,22 @@ mod tests {
     #[test]
     fn probes_take_a_twentieth_of_the_capacity_at_most() {
         // 9.6 Mbit/s: 60,000 bytes a second are 10 probes. From 48 Mbit/s on, 50.
-        assert_eq!(Prober::new(9_600_000, Instant::ZERO).period, 100 * MS);
-        assert_eq!(Prober::new(1_000_000_000, Instant::ZERO).period, 20 * MS);
+        assert_eq!(
+            Prober::new(Rate::from_kbit(9600), Instant::ZERO).period,
+            100 * MS
+        );
+        assert_eq!(
+            Prober::new(Rate::from_mbit(1000), Instant::ZERO).period,
+            20 * MS
+        );
     }
 
     #[test]
     fn each_step_is_timed_by_itself() {
-        let (mut p, mut todo) = (Prober::new(9_600_000, Instant::ZERO), Vec::new());
+        let (mut p, mut todo) = (
+            Prober::new(Rate::from_kbit(9600), Instant::ZERO),
+            Vec::new(),
+        );
         p.on(Instant::ZERO, Event::Wake, true, &mut todo);
         p.on(Instant::from_millis(20), Event::Opened(0), true, &mut todo);
         p.on(

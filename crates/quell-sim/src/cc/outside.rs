@@ -9,6 +9,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, SEC};
 
 use super::{CaState, EcnMode, Event, Ops, RateSample, Sock};
@@ -33,8 +34,8 @@ pub struct Acked {
     pub min_rtt: Duration,
     /// Packets in flight now.
     pub in_flight: u32,
-    /// Delivery rate over the last round trip, bytes of payload per second.
-    pub rate: Option<u64>,
+    /// Delivery rate of payload over the last round trip.
+    pub rate: Option<Rate>,
     /// The window limited the sender in the last round; otherwise it should not grow.
     pub window_limited: bool,
     /// `rate` is from a phase in which the application had too little to send.
@@ -74,9 +75,9 @@ pub trait Congestion: Debug + Send + Sync + CloneCongestion {
     /// The current window, packets; 0 counts as 1. Called after each event.
     fn window(&self) -> u32;
 
-    /// Pacing rate, bytes of payload per second; `None`: no pacing. Whether it is `None` is checked
+    /// Pacing rate of payload; `None`: no pacing. Whether it is `None` is checked
     /// once, before the connection starts.
-    fn pacing_rate(&self) -> Option<u64> {
+    fn pacing_rate(&self) -> Option<Rate> {
         None
     }
 
@@ -191,7 +192,8 @@ impl Outside {
     }
 
     fn pace(&self, s: &mut Sock) {
-        s.pacing_rate = self.congestion.pacing_rate().map_or(u64::MAX, |r| r.max(1));
+        let rate = self.congestion.pacing_rate();
+        s.pacing_rate = rate.map_or(u64::MAX, |rate| rate.bytes_per_sec().max(1));
     }
 
     fn congested(&mut self, s: &mut Sock, now: Instant, cause: Cause) {
@@ -227,7 +229,8 @@ impl Outside {
                 known => known,
             },
             in_flight: s.in_flight(),
-            rate: (rs.interval > Duration::ZERO && rs.delivered > 0).then(|| rate / rs.interval),
+            rate: (rs.interval > Duration::ZERO && rs.delivered > 0)
+                .then(|| Rate::from_bytes_per_sec(rate / rs.interval)),
             window_limited: s.is_cwnd_limited(),
             app_limited: rs.app_limited,
             reducing: matches!(s.state, CaState::Cwr | CaState::Recovery),

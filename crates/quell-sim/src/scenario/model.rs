@@ -2,8 +2,9 @@
 
 use quell_link::Error;
 use quell_link::bottleneck::Shaper;
-use quell_link::server::Rate;
+use quell_link::server::Capacity;
 use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC};
 
 use super::traffic::FlowKind;
@@ -91,8 +92,8 @@ fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
 /// A queue and the link behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Rate.
-    pub rate: Rate,
+    /// Rate over time.
+    pub rate: Capacity,
     /// One-way delay.
     pub delay: Duration,
     /// Shaper of the link.
@@ -108,7 +109,7 @@ pub struct Link {
     /// Queue words, already checked.
     pub queue: String,
     /// Rate of a modem or base station on the network's side of the queue; `None`: there is none.
-    pub modem: Option<Rate>,
+    pub modem: Option<Capacity>,
     /// Capacity of the modem's FIFO, bytes (default [`MODEM_BUFFER`]).
     pub modem_buffer: Option<u64>,
 }
@@ -180,7 +181,7 @@ impl Default for Scenario {
 impl Default for Link {
     fn default() -> Self {
         Self {
-            rate: Rate::Constant(1),
+            rate: Capacity::Constant(Rate::from_bps(1)),
             delay: Duration::ZERO,
             shaper: Shaper::Line,
             overhead: 14,

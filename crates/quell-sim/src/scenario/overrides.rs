@@ -1,7 +1,7 @@
 //! Command-line options that override a scenario's keys.
 
 use quell_link::field;
-use quell_link::units::{self, format_time};
+use quell_link::units;
 use quell_link::{Error, Queue};
 use quell_qdisc::time::{Duration, SEC, US};
 
@@ -161,7 +161,7 @@ fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     let ends = [flow.text("stop"), duration].into_iter().flatten();
     let shortest = ends.filter_map(|t| units::parse_time(t).ok()).min();
     let stagger = shortest.map_or(SEC, |t| SEC.min(t / 10));
-    flow.put("stagger", Node::Text(format_time(stagger)));
+    flow.put("stagger", Node::Text(stagger.to_string()));
 }
 
 /// Name of the built-in scenario that is also a value of `--flow`, for any link.

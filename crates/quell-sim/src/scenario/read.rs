@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use quell_link::units::format_time;
 use quell_link::words::class::{self, Class};
 use quell_link::{Error, Queue};
 use quell_qdisc::num;
@@ -221,7 +220,7 @@ fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Duration, Erro
     if flow.rtt < least {
         let rtt = table.text("rtt").unwrap_or_default();
         let what = format!("{rtt} is less than the links' delays there and back");
-        let remedy = format!("write at least {}", format_time(least));
+        let remedy = format!("write at least {least}");
         return Err(table.error("rtt", Error::new(what).remedy(remedy)));
     }
     Ok(flow.rtt)

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 fn parse(text: &str) -> Result<Scenario, String> {
@@ -26,7 +27,7 @@ fn a_rate_is_enough_and_the_rest_has_the_defaults_of_the_contract() {
     assert_eq!((s.name.as_str(), s.seeds, s.seed), ("home", 5, 1));
     assert_eq!((s.duration, s.warmup), (60 * SEC, 5 * SEC));
     let link = &s.link;
-    assert_eq!(link.rate, Rate::Constant(15_000_000));
+    assert_eq!(link.rate, Capacity::Constant(Rate::from_mbit(15)));
     assert_eq!(
         (link.delay, link.overhead, link.nic, link.loss),
         (Duration::ZERO, 14, 0, 0.0)
@@ -53,7 +54,7 @@ fn a_rate_is_enough_and_the_rest_has_the_defaults_of_the_contract() {
     assert_eq!((t.mss, t.iw, t.min_rto, t.delack), (1448, 10, 200 * MS, 2));
     assert_eq!(
         (t.delack_timeout, t.buffer, t.rate),
-        (40 * MS, 6 << 20, u64::MAX)
+        (40 * MS, 6 << 20, Rate::MAX)
     );
     assert!(t.sack && t.limited_transmit && !t.ecn && !t.ect1 && !t.rto_ns3 && t.bytes.is_none());
 }
@@ -373,7 +374,7 @@ fn the_other_direction_takes_what_it_lacks_from_the_link() {
     let up = s.up.unwrap();
     assert_eq!(
         (up.rate, up.shaper, up.queue.as_str()),
-        (Rate::Constant(2_000_000), Shaper::Line, "pie")
+        (Capacity::Constant(Rate::from_mbit(2)), Shaper::Line, "pie")
     );
     assert_eq!(s.link.shaper, Shaper::Htb { burst: 3000 });
     let s = parse(&format!("{RATE}[[flow]]\ndirection = \"up\"\ncount = 1")).unwrap();
@@ -433,7 +434,7 @@ fn overrides_alone_make_a_scenario() {
         (2, 80 * MS, 5 * SEC, Some(20 * SEC))
     );
     let cbr = FlowKind::Cbr(Cbr {
-        rate: 2_000_000,
+        rate: Rate::from_mbit(2),
         size: 200,
         ecn: false,
     });
@@ -455,7 +456,7 @@ fn overrides_replace_what_the_file_says() {
     let s = Scenario::parse(text, "x.toml", &o).unwrap();
     assert_eq!(
         (&s.link.rate, s.link.queue.as_str()),
-        (&Rate::Constant(7_000_000), "pie ecn")
+        (&Capacity::Constant(Rate::from_mbit(7)), "pie ecn")
     );
     assert!(s.flows.iter().all(|f| f.rtt == 50 * MS));
     assert!(matches!(&s.flows[0].kind, FlowKind::Tcp(t) if t.ecn));
@@ -466,7 +467,10 @@ fn overrides_replace_what_the_file_says() {
 fn an_override_of_the_rate_can_set_both_directions() {
     let o = with(|o| o.rate = Some("50mbit/10mbit".into()));
     let rates = |s: &Scenario| (s.link.rate.clone(), s.up.as_ref().map(|up| up.rate.clone()));
-    let both = (Rate::Constant(50_000_000), Some(Rate::Constant(10_000_000)));
+    let both = (
+        Capacity::Constant(Rate::from_mbit(50)),
+        Some(Capacity::Constant(Rate::from_mbit(10))),
+    );
     assert_eq!(rates(&Scenario::load(None, &o).unwrap()), both);
     // The other keys of the file's [link.up] are kept.
     let text = format!("{RATE}[link.up]\nschedule = [[\"0s\", \"1mbit\"]]\nqueue = \"pie\"");
@@ -632,15 +636,15 @@ fn rl_aqms_sections_have_the_papers_flows() {
 
 #[test]
 fn a_schedules_mean_weighs_by_time() {
-    let rate = Rate::Schedule(
+    let rate = Capacity::Schedule(
         [
-            (Instant::ZERO, 1_000_000),
-            (Instant::from_secs(1), 3_000_000),
+            (Instant::ZERO, Rate::from_mbit(1)),
+            (Instant::from_secs(1), Rate::from_mbit(3)),
         ]
         .into(),
     );
-    assert_eq!(rate.mean_bps(4 * SEC), 2_500_000);
-    assert_eq!(rate.mean_bps(SEC / 2), 1_000_000);
+    assert_eq!(rate.mean_rate(4 * SEC), Rate::from_kbit(2500));
+    assert_eq!(rate.mean_rate(SEC / 2), Rate::from_mbit(1));
 }
 
 #[test]
@@ -782,7 +786,7 @@ fn changes_replace_keys_and_what_they_exclude() {
     assert_eq!(larger.link.shaper, Shaper::Htb { burst: 4000 });
     let steps = source("[link]\nschedule = [[\"0s\", \"1mbit\"]]");
     let constant = steps.replace(&link(&[("rate", "2mbit")])).read().unwrap();
-    assert_eq!(constant.link.rate, Rate::Constant(2_000_000));
+    assert_eq!(constant.link.rate, Capacity::Constant(Rate::from_mbit(2)));
 
     let mut changes = Table::new("");
     changes.put("flow", Node::Table(put("flow", &[("cc", "bbr")])));

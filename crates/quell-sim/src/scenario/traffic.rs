@@ -1,6 +1,7 @@
 //! Kinds of flows and their options.
 
 use crate::cc::Cc;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC};
 
 /// Kind of a flow, with its options.
@@ -114,8 +115,8 @@ impl Default for FlowKind {
 /// Packets at a constant rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cbr {
-    /// Rate of IP packets, bit/s.
-    pub rate: u64,
+    /// Rate of IP packets.
+    pub rate: Rate,
     /// Size of an IP packet, bytes.
     pub size: u32,
     /// Whether packets have ECT(0).
@@ -125,7 +126,7 @@ pub struct Cbr {
 impl Default for Cbr {
     fn default() -> Self {
         Self {
-            rate: 1_000_000,
+            rate: Rate::from_mbit(1),
             size: 1500,
             ecn: false,
         }
@@ -162,8 +163,8 @@ impl Default for Ping {
 /// Packets that arrive as a Poisson process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Poisson {
-    /// Mean rate of IP packets, bit/s.
-    pub rate: u64,
+    /// Mean rate of IP packets.
+    pub rate: Rate,
     /// Size of an IP packet, bytes.
     pub size: Size,
     /// Whether packets have ECT(0).
@@ -173,7 +174,7 @@ pub struct Poisson {
 impl Default for Poisson {
     fn default() -> Self {
         Self {
-            rate: 1_000_000,
+            rate: Rate::from_mbit(1),
             size: Size {
                 bytes: 1500,
                 exponential: false,
@@ -297,10 +298,10 @@ impl Default for Game {
 /// A video call: each end sends at the rate that Google Congestion Control allows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VideoCall {
-    /// Initial rate of each end, bit/s.
-    pub start_rate: u64,
-    /// Maximum rate of each end, bit/s.
-    pub max_rate: u64,
+    /// Initial rate of each end.
+    pub start_rate: Rate,
+    /// Maximum rate of each end.
+    pub max_rate: Rate,
 }
 
 /// The defaults of libwebrtc: `kDefaultStartBitrateBps`, and the maximum for pictures of 1280 x 720
@@ -308,8 +309,8 @@ pub struct VideoCall {
 impl Default for VideoCall {
     fn default() -> Self {
         Self {
-            start_rate: 300_000,
-            max_rate: 2_500_000,
+            start_rate: Rate::from_kbit(300),
+            max_rate: Rate::from_kbit(2500),
         }
     }
 }
@@ -395,8 +396,8 @@ pub struct Tcp {
     pub pacing: bool,
     /// Receive window, bytes ("6MB").
     pub buffer: u64,
-    /// Rate at which the application offers data, bit/s; `u64::MAX`: unlimited.
-    pub rate: u64,
+    /// Rate at which the application offers data; [`Rate::MAX`]: unlimited.
+    pub rate: Rate,
 }
 
 /// Linux's defaults, without end.
@@ -417,7 +418,7 @@ impl Default for Tcp {
             limited_transmit: true,
             pacing: false,
             buffer: 6 << 20,
-            rate: u64::MAX,
+            rate: Rate::MAX,
         }
     }
 }

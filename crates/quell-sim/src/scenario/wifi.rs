@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quell_link::Error;
+use quell_link::server::Capacity;
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, MS};
 
@@ -233,15 +234,14 @@ impl Wifi {
             .ok_or_else(|| Error::unknown("node", name, self.nodes.iter().map(|n| n.name.as_str())))
     }
 
-    /// The initial rate between two neighbours and its changes, bit/s.
-    pub fn offered(&self, from: u16, to: u16) -> quell_link::server::Rate {
-        use quell_link::server::Rate as Link;
+    /// The initial rate between two neighbours and its changes.
+    pub fn offered(&self, from: u16, to: u16) -> Capacity {
         match &self.station(from, to).rate {
-            Rate::Fixed(mcs) => Link::Constant(self.phy.rate_bps(*mcs)),
-            Rate::Minstrel { streams } => Link::Constant(self.phy.rate_bps(8 * streams - 1)),
+            Rate::Fixed(mcs) => Capacity::Constant(self.phy.rate(*mcs)),
+            Rate::Minstrel { streams } => Capacity::Constant(self.phy.rate(8 * streams - 1)),
             Rate::Schedule(steps) => {
-                let steps = steps.iter().map(|(t, mcs)| (*t, self.phy.rate_bps(*mcs)));
-                Link::Schedule(steps.collect())
+                let steps = steps.iter().map(|(t, mcs)| (*t, self.phy.rate(*mcs)));
+                Capacity::Schedule(steps.collect())
             }
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn build(
             rate: wifi.offered(from, to),
             ..scenario.link.clone()
         };
-        let rate = link.rate.mean_bps(scenario.duration);
+        let rate = link.rate.mean_rate(scenario.duration);
         let words = match &own {
             Some(own) => own.check(rate).map_err(key).map(|()| own)?,
             None => words.check(rate).map(|()| words)?,

@@ -16,6 +16,7 @@
 //!   that would announce this is assumed to take no time.
 //! - Block ACK sessions exist from the start; beacons and management frames are left out.
 
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{Gauges, Rng, num};
 
@@ -740,8 +741,8 @@ impl Cell {
             (time.as_nanos() as f64 / (now - since).max(Duration::from_nanos(1)).as_nanos() as f64)
                 .min(1.0)
         };
-        g.rate_bps = self.config.phy.rate_bps(link.rate.best(now));
-        g.achieved_bps = num::whole_u64(link.achieved_bps);
+        g.rate = self.config.phy.rate(link.rate.best(now));
+        g.achieved = Rate::from_bps_f64(link.achieved_bps);
         g.busy = share(node.busy.0 - busy);
         g.share = 1.0 - share(node.busy.1 - others);
         let heard = node.audience.iter().map(|n| &self.nodes[usize::from(*n)]);

@@ -95,7 +95,7 @@ pub struct Minstrel {
 impl Minstrel {
     fn new(count: u8, phy: Phy) -> Self {
         let rate = |mcs| Experience {
-            bps: phy.rate_bps(mcs) as f64,
+            bps: phy.rate(mcs).bps_f64(),
             ..Experience::default()
         };
         Self {

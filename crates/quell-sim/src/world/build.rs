@@ -3,7 +3,8 @@
 use std::hash::Hasher;
 
 use quell_link::error::Error;
-use quell_qdisc::time::{Duration, Instant, NEVER, SEC, US};
+use quell_qdisc::rate::Rate;
+use quell_qdisc::time::{Duration, Instant, NEVER, US};
 use quell_qdisc::{Ecn, Rng, num};
 use siphasher::sip::SipHasher13;
 
@@ -261,8 +262,11 @@ impl World {
                 let rates = links
                     .into_iter()
                     .flatten()
-                    .map(|l| l.rate.mean_bps(scenario.duration));
-                Model::Probe(Prober::new(rates.min().unwrap_or(1), span.0))
+                    .map(|l| l.rate.mean_rate(scenario.duration));
+                Model::Probe(Prober::new(
+                    rates.min().unwrap_or(Rate::from_bps(1)),
+                    span.0,
+                ))
             }
             _ => return Ok(()),
         };
@@ -419,9 +423,9 @@ impl World {
         let end = bytes.map_or(u64::MAX, |b| b.div_ceil(mss));
         let last_short = bytes.map_or(0, |b| num::low_u32(b.div_ceil(mss) * mss - b));
         let overhead = self.net.ports[usize::from(path.data.0)].overhead;
-        let offer_ns = match tcp.rate {
-            u64::MAX => 0,
-            rate => num::low_u64(u128::from(mss * 8 * SEC.as_nanos()) / u128::from(rate)),
+        let offer_time = match tcp.rate {
+            Rate::MAX => Duration::ZERO,
+            rate => rate.transmission_time(mss),
         };
         let config = sender::Config {
             flow: id,
@@ -433,7 +437,7 @@ impl World {
             first: 0,
             end,
             last_short,
-            offer_time: Duration::from_nanos(offer_ns),
+            offer_time,
             iw: tcp.iw,
             sack: tcp.sack,
             limited_transmit: tcp.limited_transmit,

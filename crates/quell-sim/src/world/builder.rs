@@ -78,7 +78,7 @@ impl WorldBuilder {
             None => Queue::parse(&scenario.link.queue)?,
         };
         let seed = seed.unwrap_or_else(|| scenario.run_seed(0));
-        queue.check(scenario.link.rate.mean_bps(scenario.duration))?;
+        queue.check(scenario.link.rate.mean_rate(scenario.duration))?;
         let mut world = World {
             now: Instant::ZERO,
             net: path::net(&scenario, &queue, seed)?,

@@ -284,8 +284,9 @@ impl World {
     /// Whether the link can carry `packets` full-size packets per slot of the flow table in `span`,
     /// including the `inside` ones that the port already holds.
     fn is_dense(&self, span: Duration, inside: usize, packets: u64) -> bool {
-        let bits = u128::from(span.as_nanos()) * u128::from(self.net.ports[0].mean_bps())
-            / u128::from(SEC.as_nanos());
+        let rate = self.net.ports[0].mean_rate();
+        let bits =
+            u128::from(span.as_nanos()) * u128::from(rate.bps()) / u128::from(SEC.as_nanos());
         let all = bits + inside as u128 * u128::from(PACKET_BITS);
         all >= u128::from(packets * PACKET_BITS) * self.slots.len() as u128
     }

@@ -91,7 +91,7 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
 
 /// The queue words of a link, checked against its rate.
 fn words_of(link: &Link, scenario: &Scenario, name: &str) -> Result<Queue, Error> {
-    let rate = link.rate.mean_bps(scenario.duration);
+    let rate = link.rate.mean_rate(scenario.duration);
     let words = Queue::parse(&link.queue).and_then(|words| words.check(rate).map(|()| words));
     words.map_err(|e| e.under(&format!("{name}.queue")))
 }

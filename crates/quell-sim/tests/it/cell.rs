@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use quell_link::record::{Run, Wifi};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Instant, MS};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, World};
@@ -335,10 +336,10 @@ fn gauges_tell_of_the_channel() {
         .expect("a world");
     world.run_until(Instant::from_secs(5));
     let g = world.gauges(0);
-    assert_eq!((g.rate_bps, g.contenders), (52_000_000, 2));
+    assert_eq!((g.rate, g.contenders), (Rate::from_mbit(52), 2));
     assert!((0.35..0.65).contains(&g.share), "{g:?}");
     assert!(g.busy > 0.9 && g.aggregate > 20.0, "{g:?}");
-    assert!((30e6..52e6).contains(&(g.achieved_bps as f64)), "{g:?}");
+    assert!((30e6..52e6).contains(&g.achieved.bps_f64()), "{g:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use quell_qdisc::time::{Instant, MS};
 use quell_qdisc::{Dequeued, Drops, Rng};
 
 fn params(words: &str, bps: u64) -> Params {
-    Params::line(bps, Queue::parse(words).unwrap())
+    Params::line(Rate::from_bps(bps), Queue::parse(words).unwrap())
 }
 
 fn live(place: u32, bytes: u32, flow: u32, ecn: Ecn) -> Live {
@@ -89,7 +89,7 @@ pub fn leaky() -> Queue {
 
 #[test]
 fn packets_pass_a_queue_from_outside_that_has_failed() {
-    let mut link = LiveLink::new(Params::line(8_000_000, leaky()));
+    let mut link = LiveLink::new(Params::line(Rate::from_mbit(8), leaky()));
     let mut out = Vec::new();
     for place in 0..6 {
         link.arrive(Instant::from_nanos(10), live(place, 986, 0, Ecn::NotEct));

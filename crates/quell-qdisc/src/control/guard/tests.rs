@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::*;
 use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use crate::rate::Rate;
 use crate::time::MS;
 use crate::{Rng, pie as law};
 use proptest::prelude::*;
 
-const RATE: u64 = 10_000_000;
+const RATE: Rate = Rate::from_mbit(10);
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// One linear layer that prefers action 1, a step of 0.01 up.
@@ -66,11 +67,11 @@ fn busy(n: u64) -> Gauges {
         now: Instant::ZERO + n * PERIOD,
         backlog_packets: 21,
         backlog_bytes: 31_250,
-        rate_bps: RATE,
+        rate: RATE,
         share: 1.0,
         arrivals: 20 * n,
         departures: 16 * n,
-        departed_bytes: RATE / 8 / 50 * n,
+        departed_bytes: RATE.bytes_per_sec() / 50 * n,
         ..Gauges::default()
     }
 }
@@ -371,7 +372,7 @@ fn hostile() -> impl Strategy<Value = Gauges> {
             backlog_bytes: bytes,
             sojourn: Duration::from_nanos(a),
             head_age: Duration::from_nanos(b),
-            rate_bps: c,
+            rate: Rate::from_bps(c),
             share,
             arrivals: d,
             departures: e,

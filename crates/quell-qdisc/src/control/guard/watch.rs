@@ -34,7 +34,7 @@ impl Watch {
     ) -> bool {
         let delay = gauges.head_age;
         // While the link has no rate, no knob changes the delay.
-        if delay <= bound || gauges.rate_bps == 0 {
+        if delay <= bound || gauges.rate.is_zero() {
             self.since = None;
             return false;
         }
@@ -63,6 +63,7 @@ pub(super) fn tightness(knobs: &Knobs) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::Rate;
     use crate::time::{MS, SEC};
 
     /// Results for each second's delay (ms) and decision.
@@ -72,7 +73,7 @@ mod tests {
             let gauges = Gauges {
                 now: Instant::from_secs(n as u64),
                 head_age: *delay * MS,
-                rate_bps: 1,
+                rate: Rate::from_bps(1),
                 ..Gauges::default()
             };
             watch.is_stuck(&gauges, *answer, None, (250 * MS, 2 * SEC))

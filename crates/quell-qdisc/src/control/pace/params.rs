@@ -1,23 +1,23 @@
 //! Parameters of [`super::Pace`].
 
 use super::FLOOR;
-use crate::num;
+use crate::rate::Rate;
 use crate::time::{Duration, MS};
 
 /// Default of the first rate, bit/s.
-const START: u64 = 10_000_000;
+const START: Rate = Rate::from_mbit(10);
 
 /// Parameters of [`super::Pace`]. `None`: the value of [`DOWN`] if the shaper is behind the modem
 /// (`ingress`), else of [`UP`]. Those of type `u32` are in percent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
-    /// First rate, bit/s. None: 10 Mbit/s, or the rate that a shaper already has.
-    pub start: Option<u64>,
-    /// Minimum rate, bit/s. None: 100 kbit/s, and without reflectors at least a tenth of the
+    /// First rate. None: 10 Mbit/s, or the rate that a shaper already has.
+    pub start: Option<Rate>,
+    /// Minimum rate. None: 100 kbit/s, and without reflectors at least a tenth of the
     /// highest capacity of the last minutes.
-    pub min: Option<u64>,
-    /// Maximum rate, bit/s. None: no limit.
-    pub max: Option<u64>,
+    pub min: Option<Rate>,
+    /// Maximum rate. None: no limit.
+    pub max: Option<Rate>,
     /// [`Law::target`].
     pub target: Option<Duration>,
     /// [`Law::slack`].
@@ -100,14 +100,17 @@ impl Params {
     /// # Errors
     /// The first violation.
     pub fn check(&self) -> Result<(), &'static str> {
-        let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
+        let (min, max) = (
+            self.min.unwrap_or(Rate::ZERO),
+            self.max.unwrap_or(Rate::MAX),
+        );
         if min > max {
             return Err("min must not be larger than max");
         }
         if self.start.is_some_and(|start| start < min || start > max) {
             return Err("start must be between min and max");
         }
-        if self.first().min(max) < num::whole_u64(FLOOR) {
+        if self.first().min(max) < Rate::from_bps_f64(FLOOR) {
             return Err("start and max must be at least 100kbit");
         }
         if self.drain.is_some_and(|drain| drain < MS) {
@@ -116,9 +119,12 @@ impl Params {
         Ok(())
     }
 
-    /// First rate if the shaper has none yet, bit/s.
-    pub fn first(&self) -> u64 {
-        let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
+    /// First rate if the shaper has none yet.
+    pub fn first(&self) -> Rate {
+        let (min, max) = (
+            self.min.unwrap_or(Rate::ZERO),
+            self.max.unwrap_or(Rate::MAX),
+        );
         self.start.unwrap_or(START).max(min).min(max)
     }
 

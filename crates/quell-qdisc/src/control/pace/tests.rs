@@ -144,7 +144,11 @@ fn a_loop_that_continues_another_begins_with_its_rate_and_needs_no_start() {
             ..Line::new(ingress)
         };
         let knobs = line.pace.resume(&before);
-        assert_eq!(knobs.rate_bps, Some(before.rate as u64), "{ingress}");
+        assert_eq!(
+            knobs.rate,
+            Some(Rate::from_bps_f64(before.rate)),
+            "{ingress}"
+        );
         for _ in 0..20 {
             line.run(100 * MS, 20.0, true);
             // A start would set 0.1 Mbit/s.
@@ -165,7 +169,7 @@ fn a_loop_that_continues_one_in_its_start_makes_the_start_itself() {
     assert_eq!(line.pace.rate, FLOOR);
     let first = Params::default().first();
     let mut next = Pace::new(&Params::default());
-    assert!(next.resume(&line.pace).rate_bps >= Some(first));
+    assert!(next.resume(&line.pace).rate >= Some(first));
     let mut line = Line {
         pace: next,
         queue: 1e6,
@@ -444,7 +448,10 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
         assert!(pace.congested_at > Instant::ZERO);
         (pace.rate, pace.estimate().0)
     };
-    assert_eq!(rate_after(false), (Params::default().first() as f64, 0.0));
+    assert_eq!(
+        rate_after(false),
+        (Params::default().first().bps_f64(), 0.0)
+    );
     let (rate, capacity) = rate_after(true);
     assert!(rate < 2e6 && capacity > 0.0, "{rate} {capacity}");
 }
@@ -536,7 +543,7 @@ fn by_the_traffic_the_rate_stays_above_a_share_of_the_highest_capacity_whatever_
     let (_, least) = lied_to(&Params::default(), 30 * SEC);
     assert!((1.8..5.0).contains(&least), "{least}");
     let params = Params {
-        min: Some(200_000),
+        min: Some(Rate::from_kbit(200)),
         ..Params::default()
     };
     let (_, least) = lied_to(&params, 30 * SEC);
@@ -608,8 +615,8 @@ fn an_upload_that_its_acks_clock_is_followed_although_it_does_not_load_the_shape
 #[test]
 fn the_rate_stays_between_those_that_an_operator_sets() {
     let params = Params {
-        min: Some(6_000_000),
-        max: Some(12_000_000),
+        min: Some(Rate::from_mbit(6)),
+        max: Some(Rate::from_mbit(12)),
         ..Params::default()
     };
     let mut line = Line::new(true);
@@ -618,6 +625,7 @@ fn the_rate_stays_between_those_that_an_operator_sets() {
     assert!((line.mbps() - 12.0).abs() < 1e-6, "{}", line.mbps());
     line.run(20 * SEC, 2.0, true);
     assert!((line.mbps() - 6.0).abs() < 1e-6, "{}", line.mbps());
+    let mbit = Rate::from_mbit;
     let first = |start, min, max| {
         let params = Params {
             start,
@@ -627,10 +635,10 @@ fn the_rate_stays_between_those_that_an_operator_sets() {
         };
         params.check().map(|()| params.first())
     };
-    assert_eq!(first(None, None, Some(4_000_000)), Ok(4_000_000));
-    assert_eq!(first(None, Some(40_000_000), None), Ok(40_000_000));
-    assert!(first(Some(1_000_000), Some(2_000_000), None).is_err());
-    assert!(first(None, Some(2_000_000), Some(1_000_000)).is_err());
+    assert_eq!(first(None, None, Some(mbit(4))), Ok(mbit(4)));
+    assert_eq!(first(None, Some(mbit(40)), None), Ok(mbit(40)));
+    assert!(first(Some(mbit(1)), Some(mbit(2)), None).is_err());
+    assert!(first(None, Some(mbit(2)), Some(mbit(1))).is_err());
 }
 
 #[test]

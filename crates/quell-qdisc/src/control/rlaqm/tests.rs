@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input};
 
-const RATE: u64 = 10_000_000;
+const RATE: Rate = Rate::from_mbit(10);
 
 /// One linear layer over inputs with these names and scales: the matrix row by row, and the biases.
 pub(in crate::control) fn linear(
@@ -66,9 +66,9 @@ fn controller(params: Params, policy: Policy) -> RlAqm {
 fn busy(n: u64, backlog_ms: u64) -> Gauges {
     Gauges {
         now: Instant::from_millis(n * 20),
-        backlog_bytes: RATE / 8 * backlog_ms / 1000,
-        rate_bps: RATE,
-        departed_bytes: RATE / 8 * 20 * n / 1000,
+        backlog_bytes: RATE.bytes_in(backlog_ms * MS),
+        rate: RATE,
+        departed_bytes: RATE.bytes_in(20 * n * MS),
         ..Gauges::default()
     }
 }
@@ -161,7 +161,7 @@ fn delay_is_backlog_over_rate_and_utilisation_what_left_since() {
     assert_eq!(read(&mut c, &much), (0.0, 1.0));
     // An outage keeps the rate.
     let dark = Gauges {
-        rate_bps: 0,
+        rate: Rate::ZERO,
         departed_bytes: 1_000_000,
         ..busy(4, 10)
     };

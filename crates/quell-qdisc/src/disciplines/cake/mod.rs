@@ -471,8 +471,8 @@ impl<P: Packet> Discipline<P> for Cake<P> {
     }
 
     fn set_knobs(&mut self, knobs: &Knobs) {
-        if let (Some(bps), true) = (knobs.rate_bps, Discipline::<P>::knobs(self).rate) {
-            self.set_bandwidth(Bandwidth::Shaped(bps));
+        if let (Some(rate), true) = (knobs.rate, Discipline::<P>::knobs(self).rate) {
+            self.set_bandwidth(Bandwidth::Shaped(rate));
         }
     }
 

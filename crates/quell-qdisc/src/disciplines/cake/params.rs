@@ -1,6 +1,7 @@
 //! Options of CAKE, with the names and defaults of `tc-cake(8)`.
 
 use crate::parts::framing::Framing;
+use crate::rate::Rate;
 use crate::time::{Duration, US};
 
 /// The largest `rtt`: 32 bits of microseconds.
@@ -11,11 +12,11 @@ pub const LONGEST: Duration = Duration::from_micros(u32::MAX as u64);
 pub enum Bandwidth {
     /// No limit: tins share by deficit round robin.
     Unlimited,
-    /// CAKE's own shaper, bit/s, at least 512.
-    Shaped(u64),
-    /// The link after the queue, bit/s: its rate sets target, interval, quantum, memory and tins,
-    /// and nothing is delayed. 0: unknown, as [`Bandwidth::Unlimited`].
-    Link(u64),
+    /// CAKE's own shaper, at least 512 bit/s.
+    Shaped(Rate),
+    /// The link after the queue: its rate sets target, interval, quantum, memory and tins, and
+    /// nothing is delayed. 0: unknown, as [`Bandwidth::Unlimited`].
+    Link(Rate),
 }
 
 impl Bandwidth {
@@ -23,7 +24,7 @@ impl Bandwidth {
     pub(super) fn bytes_per_s(self) -> u64 {
         match self {
             Bandwidth::Unlimited => 0,
-            Bandwidth::Shaped(bps) | Bandwidth::Link(bps) => bps / 8,
+            Bandwidth::Shaped(rate) | Bandwidth::Link(rate) => rate.bytes_per_sec(),
         }
     }
 }
@@ -135,7 +136,7 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Self {
         Self {
-            bandwidth: Bandwidth::Link(0),
+            bandwidth: Bandwidth::Link(Rate::ZERO),
             autorate_ingress: false,
             rtt: 100_000 * US,
             target: None,
@@ -162,7 +163,7 @@ impl Params {
     /// # Errors
     /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
-        if matches!(self.bandwidth, Bandwidth::Shaped(bps) if bps < 512) {
+        if matches!(self.bandwidth, Bandwidth::Shaped(rate) if rate < Rate::from_bps(512)) {
             return Err("bandwidth must be at least 512 bit/s");
         }
         if !(US..=LONGEST).contains(&self.rtt) {

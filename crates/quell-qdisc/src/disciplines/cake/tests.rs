@@ -3,6 +3,7 @@
 use super::*;
 use crate::packet::{Ecn, TestPacket};
 use crate::parts::framing::Framing;
+use crate::rate::Rate;
 use crate::time::MS;
 use crate::{Acknowledgment, Labels};
 
@@ -13,7 +14,9 @@ fn rng() -> Rng {
 }
 
 fn cake(bandwidth: Option<u64>) -> Cake<TestPacket> {
-    let bandwidth = bandwidth.map_or(Bandwidth::Unlimited, Bandwidth::Shaped);
+    let bandwidth = bandwidth.map_or(Bandwidth::Unlimited, |bps| {
+        Bandwidth::Shaped(Rate::from_bps(bps))
+    });
     Cake::new(Params {
         bandwidth,
         ..Params::default()
@@ -149,7 +152,7 @@ fn a_late_caller_gets_what_the_schedule_owes() {
 #[test]
 fn a_link_that_shapes_leaves_cake_only_to_tune() {
     let mut q = Cake::new(Params {
-        bandwidth: Bandwidth::Link(1_000_000),
+        bandwidth: Bandwidth::Link(Rate::from_mbit(1)),
         ..Params::default()
     });
     put(&mut q, Instant::ZERO, 1, 5, 1514);
@@ -217,7 +220,7 @@ fn sparse_flows_go_before_bulk_ones() {
 fn a_quantum_of_less_than_a_packet_gives_equal_shares() {
     // Quantum 305 at 10 Mbit/s; flow 1 sends packets of 1514, flow 2 of 500 bytes.
     let mut q = Cake::new(Params {
-        bandwidth: Bandwidth::Link(10_000_000),
+        bandwidth: Bandwidth::Link(Rate::from_mbit(10)),
         ..Params::default()
     });
     put(&mut q, Instant::ZERO, 1, 200, 1514);
@@ -408,7 +411,7 @@ fn two_sources(hash: u32) -> Labels {
 
 fn isolated(isolation: Isolation) -> [u64; 4] {
     let params = Params {
-        bandwidth: Bandwidth::Shaped(10_000_000),
+        bandwidth: Bandwidth::Shaped(Rate::from_mbit(10)),
         isolation,
         ..Params::default()
     };
@@ -479,7 +482,7 @@ fn a_tin_above_its_threshold_gets_its_share_of_the_bandwidth() {
     // Bulk (LE, 1) beside best effort (0): 1/16 of the rate is its threshold. Both have packets all
     // the time.
     let params = Params {
-        bandwidth: Bandwidth::Shaped(10_000_000),
+        bandwidth: Bandwidth::Shaped(Rate::from_mbit(10)),
         tins: Tins::Diffserv4,
         ..Params::default()
     };
@@ -530,15 +533,18 @@ fn a_tin_has_target_and_interval_of_its_threshold() {
     // Linux 7.2.12, tc -s qdisc show, "cake bandwidth 10Mbit diffserv4": Bulk has 625Kbit, target
     // 29.1ms, interval 124ms.
     let q: Cake<TestPacket> = Cake::new(Params {
-        bandwidth: Bandwidth::Shaped(10_000_000),
+        bandwidth: Bandwidth::Shaped(Rate::from_mbit(10)),
         tins: Tins::Diffserv4,
         ..Params::default()
     });
     let tins = q.tins();
-    assert_eq!(tins[0].threshold_bps, 625_000);
+    assert_eq!(tins[0].threshold, Rate::from_kbit(625));
     assert_eq!(tins[0].target / 100_000, Duration::from_nanos(290));
     assert_eq!(tins[0].interval / MS, 124);
-    assert_eq!((tins[3].name, tins[3].threshold_bps), ("Voice", 2_500_000));
+    assert_eq!(
+        (tins[3].name, tins[3].threshold),
+        ("Voice", Rate::from_kbit(2500))
+    );
 }
 
 #[test]
@@ -546,7 +552,7 @@ fn an_ingress_shaper_counts_what_it_drops() {
     // 12.112 Mbit/s: a packet each millisecond. Memory for ten packets; five more are dropped.
     let next = |ingress| {
         let mut q = Cake::new(Params {
-            bandwidth: Bandwidth::Shaped(12_112_000),
+            bandwidth: Bandwidth::Shaped(Rate::from_kbit(12_112)),
             memory_limit: 23_040,
             ingress,
             ..Params::default()
@@ -569,7 +575,7 @@ fn an_ingress_shaper_counts_what_it_drops() {
 #[test]
 fn an_ingress_shaper_is_held_up_by_drops_for_no_more_than_half_a_packet() {
     let mut q = Cake::new(Params {
-        bandwidth: Bandwidth::Shaped(12_112_000),
+        bandwidth: Bandwidth::Shaped(Rate::from_kbit(12_112)),
         memory_limit: 23_040,
         ingress: true,
         ..Params::default()
@@ -592,10 +598,10 @@ fn the_knob_rate_sets_the_bandwidth_where_one_was_given() {
             ..Params::default()
         })
     };
-    let mut q = shaped(Bandwidth::Shaped(12_112_000));
+    let mut q = shaped(Bandwidth::Shaped(Rate::from_kbit(12_112)));
     assert_eq!(Discipline::knobs(&q), KnobSet::RATE);
     let half = Knobs {
-        rate_bps: Some(6_056_000),
+        rate: Some(Rate::from_kbit(6056)),
         ..Knobs::KEEP
     };
     q.set_knobs(&half);
@@ -607,7 +613,7 @@ fn the_knob_rate_sets_the_bandwidth_where_one_was_given() {
         "1514 bytes at half the rate: {got:?}"
     );
     assert_eq!(
-        Discipline::knobs(&shaped(Bandwidth::Link(1_000_000))),
+        Discipline::knobs(&shaped(Bandwidth::Link(Rate::from_mbit(1)))),
         KnobSet::NONE
     );
 }
@@ -630,7 +636,7 @@ fn autorate_follows_what_arrives() {
         put(&mut q, now, 1, 1, 1514);
         let _ = q.dequeue(now, &mut rng(), &mut Vec::new());
     }
-    let bps = q.tins()[1].threshold_bps as f64;
+    let bps = q.tins()[1].threshold.bps_f64();
     let arrived = 12_112_000.0 * 50.0 / (6.0 + 49.0 * 0.9);
     let share = bps / arrived;
     assert!((0.92..0.95).contains(&share), "15/16, not {share}");

@@ -4,6 +4,7 @@ use super::diffserv::Part;
 use super::params::Isolation;
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, SEC};
 use crate::{Labels, MTU, Packet, Rng, TinGauges, cobalt};
 
@@ -355,7 +356,7 @@ impl<P: Packet> Tin<P> {
     pub fn gauges(&self) -> TinGauges {
         TinGauges {
             name: self.config.part.name,
-            threshold_bps: self.config.part.rate * 8,
+            threshold: Rate::from_bytes_per_sec(self.config.part.rate),
             target: self.config.cobalt.target,
             interval: self.config.cobalt.interval,
             backlog_bytes: self.flows.bytes(),

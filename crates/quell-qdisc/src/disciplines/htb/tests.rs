@@ -16,14 +16,12 @@ struct Bed {
     next: u64,
 }
 
-const MBIT: u64 = 1_000_000;
-
 fn class(minor: u32, parent: u32, rate: u64, ceil: u64) -> Class {
     Class {
         id: 1 << 16 | minor,
         parent: (parent > 0).then_some(1 << 16 | parent),
-        rate: rate * MBIT,
-        ceil: Some(ceil * MBIT),
+        rate: Rate::from_mbit(rate),
+        ceil: Some(Rate::from_mbit(ceil)),
         burst: None,
         cburst: None,
         prio: 0,
@@ -281,7 +279,7 @@ fn unclassified_packets_go_to_the_default_or_past_all_buckets() {
 fn shaped_leaf() -> Params {
     let mut classes = vec![class(1, 0, 8, 8), class(2, 1, 4, 8), class(3, 1, 4, 8)];
     classes[1].queue = Some(disciplines::Params::Cake(cake::Params {
-        bandwidth: cake::Bandwidth::Shaped(MBIT),
+        bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(1)),
         ..cake::Params::default()
     }));
     tree(classes)
@@ -336,7 +334,7 @@ impl Discipline<Handle> for Sink {
 fn a_leaf_that_drops_all_that_it_holds_rests_and_the_others_are_asked() {
     let sink = outside::Params {
         name: "sink".into(),
-        rate_bps: 0,
+        rate: Rate::ZERO,
         make: std::sync::Arc::new(|_| Box::new(Sink::default())),
     };
     for waits in [false, true] {
@@ -396,10 +394,10 @@ fn leaves_that_come_and_go_leave_the_tree_whole() {
 #[test]
 fn time_at_a_rate_is_calculated_as_in_linux() {
     // psched_ratecfg_precompute: 10 Mbit/s are 800 ns a byte; 3 Mbit/s 2666.67.
-    assert_eq!(RateCfg::new(10 * MBIT).ns(1514), 1_211_200);
-    assert_eq!(RateCfg::new(3 * MBIT).ns(1000), 2_666_666);
+    assert_eq!(RateCfg::new(Rate::from_mbit(10)).ns(1514), 1_211_200);
+    assert_eq!(RateCfg::new(Rate::from_mbit(3)).ns(1000), 2_666_666);
     // tc counts the burst in units of 64 ns: 1600 bytes of 3 Mbit/s are 4266666.67 ns.
-    assert_eq!(depth(3 * MBIT, None), 4_266_624);
+    assert_eq!(depth(Rate::from_mbit(3), None), 4_266_624);
 }
 
 #[test]

@@ -16,13 +16,14 @@
 
 use super::law::Settings;
 use crate::control::guard::{DOUBLINGS, Fault, LONGEST, Params, Stats};
+use crate::rate::Rate;
 use crate::time::{Duration, Instant};
 
 /// The readings that the guard checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
-    /// The measured rate, bytes per second.
-    pub rate: u64,
+    /// The measured rate.
+    pub rate: Rate,
     /// Geometric mean of the flows' base round trips, ns.
     pub round_trip: Duration,
     /// Time that the next packet to leave has waited, ns.
@@ -36,9 +37,8 @@ pub struct Reading {
 impl Reading {
     /// A rate at either end of the range is not a measurement, and no packet waits for ten minutes.
     fn is_impossible(&self) -> bool {
-        self.rate <= super::link::SLOWEST
-            || self.rate >= super::link::FASTEST
-            || self.head_age > LONGEST
+        let rate = self.rate.bytes_per_sec();
+        rate <= super::link::SLOWEST || rate >= super::link::FASTEST || self.head_age > LONGEST
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     /// A link of a megabyte per second that is busy since time 0, with this many bytes queued.
     fn reading(now: Instant, queued: u64) -> Reading {
         Reading {
-            rate: 1_000_000,
+            rate: Rate::from_bytes_per_sec(1_000_000),
             round_trip: 20 * MS,
             head_age: Duration::ZERO,
             queued,
@@ -262,7 +262,7 @@ mod tests {
     fn an_impossible_reading_brings_the_stand_in_for_a_second() {
         for bad in [
             Reading {
-                rate: u64::MAX,
+                rate: Rate::MAX,
                 ..reading(Instant::from_secs(1), 0)
             },
             Reading {

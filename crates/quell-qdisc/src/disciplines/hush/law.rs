@@ -3,7 +3,7 @@
 
 use super::fixed;
 use crate::MTU;
-use crate::num;
+use crate::rate::Rate;
 use crate::time::{Duration, Instant};
 
 /// Settings that the policy computes.
@@ -77,16 +77,13 @@ impl Default for Law {
 }
 
 impl Law {
-    /// Applies the settings at this link rate, bytes per second. The law never acts on the last
-    /// packet, nor the cap on the last two.
-    pub fn tune(&mut self, s: &Settings, rate: u64) {
-        let bytes = |time: Duration| {
-            num::low_u64(u128::from(time.as_nanos()) * u128::from(rate) / 1_000_000_000)
-        };
-        self.target_bytes = bytes(s.target).max(u64::from(MTU) + 1);
+    /// Applies the settings at this link rate. The law never acts on the last packet, nor the cap
+    /// on the last two.
+    pub fn tune(&mut self, s: &Settings, rate: Rate) {
+        self.target_bytes = rate.bytes_in(s.target).max(u64::from(MTU) + 1);
         self.cap_bytes = match s.cap {
             Duration::MAX => u64::MAX,
-            cap => bytes(cap).max(2 * u64::from(MTU)),
+            cap => rate.bytes_in(cap).max(2 * u64::from(MTU)),
         };
     }
 
@@ -154,7 +151,7 @@ mod tests {
         power: fixed::ONE / 2,
     };
     /// 1 byte a microsecond.
-    const RATE: u64 = 1_000_000;
+    const RATE: Rate = Rate::from_mbit(8);
 
     fn law() -> Law {
         let mut law = Law::default();
@@ -212,7 +209,7 @@ mod tests {
     #[test]
     fn a_last_packet_is_left_alone_however_slow_the_link() {
         let mut law = Law::default();
-        law.tune(&S, 100);
+        law.tune(&S, Rate::from_bytes_per_sec(100));
         assert_eq!(law.judge(SECOND, u64::from(MTU), &S), Verdict::Pass);
         assert_eq!(law.judge(SECOND, 2 * u64::from(MTU), &S), Verdict::Pass);
         assert_eq!(law.judge(SECOND, 3 * u64::from(MTU), &S), Verdict::Drop);

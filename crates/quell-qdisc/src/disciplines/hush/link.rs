@@ -5,6 +5,7 @@ use super::fixed;
 use crate::MTU;
 use crate::num;
 use crate::parts::flows::{FlowId, of_flow};
+use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, NEVER, SEC};
 
 /// Time between updates of the gauges.
@@ -141,9 +142,9 @@ impl Flow {
 }
 
 impl Link {
-    /// Rate, bytes per second; 0 before the first measurement.
-    pub fn rate(&self) -> u64 {
-        self.rate
+    /// Rate; 0 before the first measurement.
+    pub fn rate(&self) -> Rate {
+        Rate::from_bytes_per_sec(self.rate)
     }
     /// The geometric mean of the active flows' base round trips.
     pub fn round_trip(&self) -> Duration {
@@ -413,7 +414,7 @@ mod tests {
         let mut link = Link::default();
         steady(&mut link, Instant::from_secs(1), 5000, true);
         assert!(
-            (1_490_000..1_510_000).contains(&link.rate()),
+            (1_490_000..1_510_000).contains(&link.rate().bytes_per_sec()),
             "{}",
             link.rate()
         );

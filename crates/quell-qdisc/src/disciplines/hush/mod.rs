@@ -277,7 +277,7 @@ impl<P: Packet> Hush<P> {
         if now >= self.link.due {
             self.link.update(now);
         }
-        if self.link.rate() == 0 {
+        if self.link.rate().is_zero() {
             self.due = self.link.due;
             return;
         }

@@ -10,6 +10,7 @@ use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::parts::filter::Filter;
 use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::MS;
 use quell_qdisc::{
     Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
@@ -93,7 +94,7 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
 pub fn from_outside(params: Params) -> Params {
     Params::Outside(outside::Params {
         name: "outside".into(),
-        rate_bps: 0,
+        rate: Rate::ZERO,
         make: Arc::new(move |_| Box::new(Qdisc::<Handle>::new(params.clone()))),
     })
 }
@@ -108,7 +109,7 @@ fn tree() -> htb::Params {
         id: 1 << 16 | minor,
         parent: (minor > 1).then_some(1 << 16 | 1),
         rate,
-        ceil: Some(20_000_000),
+        ceil: Some(Rate::from_mbit(20)),
         burst: None,
         cburst: None,
         prio: (minor % 2) as u8,
@@ -123,9 +124,9 @@ fn tree() -> htb::Params {
     htb::Params {
         direct_qlen: 30,
         classes: vec![
-            class(1, 20_000_000, Filter::default()),
-            class(2, 1_000_000, best_effort),
-            class(3, 5_000_000, Filter::default()),
+            class(1, Rate::from_mbit(20), Filter::default()),
+            class(2, Rate::from_mbit(1), best_effort),
+            class(3, Rate::from_mbit(5), Filter::default()),
         ],
         ..htb::Params::default()
     }
@@ -230,7 +231,7 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         max: 20,
         burst: 8,
         probability: 0.1,
-        ..choke::Params::of_limit(60, 10_000_000)
+        ..choke::Params::of_limit(60, Rate::from_mbit(10))
     };
     let sfb = sfb::Params {
         limit: 60,
@@ -441,7 +442,7 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         (
             "cake shaping",
             Params::Cake(cake::Params {
-                bandwidth: cake::Bandwidth::Shaped(20_000_000),
+                bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(20)),
                 framing: Framing {
                     overhead: 44,
                     mpu: 84,
@@ -455,7 +456,7 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         (
             "cake ingress",
             Params::Cake(cake::Params {
-                bandwidth: cake::Bandwidth::Shaped(20_000_000),
+                bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(20)),
                 ingress: true,
                 autorate_ingress: true,
                 isolation: cake::Isolation::Flowblind,

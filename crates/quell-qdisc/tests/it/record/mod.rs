@@ -6,6 +6,13 @@
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;
 
+/// Fields that are a `Rate`, and their names in the hash, which have the unit of the number.
+const UNITS: [(&str, &str); 3] = [
+    (", rate: None", ", rate_bps: None"),
+    (", rate: Some", ", rate_bps: Some"),
+    (", threshold: ", ", threshold_bps: "),
+];
+
 /// A hash (FNV-1a) over everything noted, in order.
 pub struct Digest(u64);
 
@@ -15,7 +22,13 @@ impl Digest {
     }
 
     pub fn note(&mut self, what: &impl Debug) {
-        write!(self, "{what:?};").expect("no error of its own");
+        let mut text = format!("{what:?};");
+        for (name, named) in UNITS {
+            if text.contains(name) {
+                text = text.replace(name, named);
+            }
+        }
+        self.write_str(&text).expect("no error of its own");
     }
 }
 

@@ -119,7 +119,7 @@ impl Sender {
     /// A sender whose first frame is captured at `start`.
     pub fn new(call: &VideoCall, start: Instant, rng: Rng) -> Self {
         Self {
-            gcc: Gcc::new(call.start_rate as f64, call.max_rate as f64),
+            gcc: Gcc::new(call.start_rate.bps_f64(), call.max_rate.bps_f64()),
             rng,
             start,
             encoded: 0,
@@ -310,12 +310,13 @@ fn size(content: &Content) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::rate::Rate;
     use quell_qdisc::time::MS;
 
     fn sender() -> Sender {
         let call = VideoCall {
-            start_rate: 2_400_000,
-            max_rate: 2_400_000,
+            start_rate: Rate::from_kbit(2400),
+            max_rate: Rate::from_kbit(2400),
         };
         Sender::new(&call, Instant::ZERO, Rng::new(1, "camera"))
     }

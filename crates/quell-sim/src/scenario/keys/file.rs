@@ -2,7 +2,6 @@
 
 use quell_link::Error;
 use quell_link::field::Field;
-use quell_link::units::format_time;
 use quell_qdisc::time::{Duration, SEC};
 
 use super::{LONGEST, check_length};
@@ -71,7 +70,7 @@ fn too_long(s: &Scenario, table: &Table) -> Error {
     let what = format!(
         "{} is not shorter than the duration of {}",
         table.text("warmup").unwrap_or_default(),
-        format_time(s.duration)
+        s.duration
     );
     let remedy = "make the duration longer or the warm-up shorter";
     table.error("warmup", Error::new(what).remedy(remedy))

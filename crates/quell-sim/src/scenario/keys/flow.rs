@@ -3,7 +3,6 @@
 use quell_link::Error;
 use quell_link::dscp;
 use quell_link::field::Field;
-use quell_link::units::format_time;
 use quell_qdisc::time::{Duration, US};
 
 use super::{KINDS, LONGEST, check_length};
@@ -103,10 +102,7 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
     finish: |f, table| match f.stop {
         Some(stop) if stop <= f.start => {
             let stop = table.text("stop").unwrap_or_default();
-            let what = format!(
-                "{stop} is not later than the start at {}",
-                format_time(f.start)
-            );
+            let what = format!("{stop} is not later than the start at {}", f.start);
             Err(table.error("stop", Error::new(what).remedy("write a later time")))
         }
         _ => Ok(()),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use quell_link::bottleneck::Shaper;
 use quell_link::field::{self, Field};
-use quell_link::server::Rate;
+use quell_link::server::Capacity;
 use quell_link::trace::{Trace, generated};
-use quell_link::units::{format_rate, format_size};
+use quell_link::units::format_size;
 use quell_link::{Error, Queue};
 use quell_qdisc::num;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
 use super::LONGEST;
@@ -18,8 +19,9 @@ use crate::scenario::key::{Key, Needs, Section, Value, any, key};
 use crate::scenario::model::{FramingWords, Link};
 use crate::scenario::tree::{Node, Table};
 
-/// Rate of the fastest link, bit/s.
-const FASTEST: u64 = 10_000_000_000_000;
+/// Rate of the slowest link, and of the fastest.
+const SLOWEST: Rate = Rate::from_bps(1);
+const FASTEST: Rate = Rate::from_mbit(10_000_000);
 /// Default size of a token bucket, bytes.
 const BURST: u32 = 1600;
 
@@ -43,11 +45,11 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             Field::Other {
                 syntax: "RATE",
                 set: |l, text| {
-                    l.rate = Rate::Constant(field::rate(text, 1, FASTEST)?);
+                    l.rate = Capacity::Constant(field::rate(text, SLOWEST, FASTEST)?);
                     Ok(())
                 },
                 get: |l| match &l.rate {
-                    Rate::Constant(bps) => format_rate(*bps),
+                    Capacity::Constant(rate) => rate.to_string(),
                     _ => String::new(),
                 },
             },
@@ -60,11 +62,11 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             Field::Other {
                 syntax: "FILE",
                 set: |l, text| {
-                    l.rate = Rate::Trace(Arc::new(trace(text)?));
+                    l.rate = Capacity::Trace(Arc::new(trace(text)?));
                     Ok(())
                 },
                 get: |l| match &l.rate {
-                    Rate::Trace(trace) => trace.name.clone(),
+                    Capacity::Trace(trace) => trace.name.clone(),
                     _ => String::new(),
                 },
             },
@@ -77,11 +79,11 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
                 syntax: "[[TIME, RATE], ...]",
                 set: |l, node| {
                     let steps = STEPS.read(node)?;
-                    l.rate = Rate::Schedule(steps.into());
+                    l.rate = Capacity::Schedule(steps.into());
                     Ok(())
                 },
                 get: |l| match &l.rate {
-                    Rate::Schedule(list) => Some(steps::write(list, |bps| Node::Text(format_rate(*bps)))),
+                    Capacity::Schedule(list) => Some(steps::write(list, |rate| Node::Text(rate.to_string()))),
                     _ => None,
                 },
             },
@@ -166,11 +168,11 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             Field::Other {
                 syntax: "RATE",
                 set: |l, text| {
-                    l.modem = Some(Rate::Constant(field::rate(text, 1, FASTEST)?));
+                    l.modem = Some(Capacity::Constant(field::rate(text, SLOWEST, FASTEST)?));
                     Ok(())
                 },
                 get: |l| match &l.modem {
-                    Some(Rate::Constant(bps)) => format_rate(*bps),
+                    Some(Capacity::Constant(rate)) => rate.to_string(),
                     _ => String::new(),
                 },
             },
@@ -183,11 +185,11 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             Field::Other {
                 syntax: "FILE",
                 set: |l, text| {
-                    l.modem = Some(Rate::Trace(Arc::new(trace(text)?)));
+                    l.modem = Some(Capacity::Trace(Arc::new(trace(text)?)));
                     Ok(())
                 },
                 get: |l| match &l.modem {
-                    Some(Rate::Trace(trace)) => trace.name.clone(),
+                    Some(Capacity::Trace(trace)) => trace.name.clone(),
                     _ => String::new(),
                 },
             },
@@ -208,7 +210,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
         remedy: "write rate = \"15mbit\", or a schedule, or the path of a trace",
     }),
     finish: |l, table| {
-        let trace = matches!(l.rate, Rate::Trace(_));
+        let trace = matches!(l.rate, Capacity::Trace(_));
         if trace && !table.has("overhead") {
             l.overhead = 4;
         }
@@ -250,7 +252,7 @@ pub(in crate::scenario) fn check_queue(
     duration: Duration,
     table: &Table,
 ) -> Result<(), Error> {
-    let checked = Queue::parse(&l.queue).and_then(|q| q.check(l.rate.mean_bps(duration)));
+    let checked = Queue::parse(&l.queue).and_then(|q| q.check(l.rate.mean_rate(duration)));
     checked.map_err(|e| table.error("queue", e))
 }
 
@@ -276,7 +278,7 @@ fn trace(text: &str) -> Result<Trace, Error> {
     }
 }
 
-const STEPS: Steps<u64> = Steps {
+const STEPS: Steps<Rate> = Steps {
     example: "[[\"0s\", \"6.5mbit\"], [\"25s\", \"13mbit\"]]",
-    value: |text| field::rate(text, 1, FASTEST),
+    value: |text| field::rate(text, SLOWEST, FASTEST),
 };

@@ -2,7 +2,6 @@
 
 use quell_link::Error;
 use quell_link::field;
-use quell_link::units::format_time;
 use quell_qdisc::time::{Duration, Instant};
 
 use super::LONGEST;
@@ -53,7 +52,7 @@ impl<V> Steps<V> {
 
 /// A step's time as text.
 fn written(from: Instant) -> String {
-    format_time(from - Instant::ZERO)
+    (from - Instant::ZERO).to_string()
 }
 
 /// Writes the list.

@@ -2,7 +2,8 @@
 
 use quell_link::Error;
 use quell_link::field::{self, Field};
-use quell_link::units::{self, format_rate, format_size};
+use quell_link::units::{self, format_size};
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC, US};
 
 use super::LONGEST;
@@ -18,8 +19,9 @@ use crate::scenario::traffic::{
 const MAX_BYTES: u32 = 64_000;
 /// Minimum size of a packet, bytes: headers alone.
 const MIN_BYTES: u32 = 28;
-/// Largest rate that units can express, bit/s.
-const FASTEST: u64 = 1 << 53;
+/// Smallest and largest rate that units can express.
+const SLOWEST: Rate = Rate::from_bps(1);
+const FASTEST: Rate = Rate::from_bps(1 << 53);
 
 /// A kind of flow.
 pub(in crate::scenario) struct Kind {
@@ -305,14 +307,14 @@ static TCP: Section<Tcp> = Section {
                 syntax: "RATE|unlimited",
                 set: |t, text| {
                     t.rate = match text {
-                        "unlimited" => u64::MAX,
-                        text => field::rate(text, 1, FASTEST)?,
+                        "unlimited" => Rate::MAX,
+                        text => field::rate(text, SLOWEST, FASTEST)?,
                     };
                     Ok(())
                 },
                 get: |t| match t.rate {
-                    u64::MAX => "unlimited".to_owned(),
-                    rate => format_rate(rate),
+                    Rate::MAX => "unlimited".to_owned(),
+                    rate => rate.to_string(),
                 },
             },
             "rate at which the application sends",
@@ -347,7 +349,7 @@ static CBR: Section<Cbr> = Section {
     keys: &[
         key(
             "rate",
-            Field::Rate(|c| &mut c.rate, 1, FASTEST),
+            Field::Rate(|c| &mut c.rate, SLOWEST, FASTEST),
             "rate of the IP packets",
         ),
         key(
@@ -401,7 +403,7 @@ static POISSON: Section<Poisson> = Section {
     keys: &[
         key(
             "rate",
-            Field::Rate(|p| &mut p.rate, 1, FASTEST),
+            Field::Rate(|p| &mut p.rate, SLOWEST, FASTEST),
             "mean rate of the IP packets",
         ),
         key(
@@ -545,12 +547,16 @@ static VIDEO_CALL: Section<VideoCall> = Section {
     keys: &[
         key(
             "start_rate",
-            Field::Rate(|c| &mut c.start_rate, 30_000, FASTEST),
+            Field::Rate(|c| &mut c.start_rate, Rate::from_kbit(30), FASTEST),
             "rate at which each end begins",
         ),
         key(
             "max_rate",
-            Field::Rate(|c| &mut c.max_rate, 30_000, 1_000_000_000),
+            Field::Rate(
+                |c| &mut c.max_rate,
+                Rate::from_kbit(30),
+                Rate::from_mbit(1000),
+            ),
             "rate that neither end exceeds",
         ),
     ],

@@ -9,6 +9,7 @@ use quell_link::record::Run;
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
+use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, Instant, MS};
 use quell_qdisc::{
     ControlledKnobs, Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Qdisc, Rng,
@@ -23,8 +24,8 @@ use super::common::{near, scenario, world};
 /// One of quell's own disciplines as if it came from another crate.
 fn from_outside(words: &str) -> Queue {
     let own = Queue::parse(words).expect("words");
-    Queue::outside("own", move |rate_bps| {
-        Qdisc::<Handle>::new(own.build(rate_bps).queue)
+    Queue::outside("own", move |rate| {
+        Qdisc::<Handle>::new(own.build(rate).queue)
     })
     .expect("a name")
 }
@@ -254,7 +255,7 @@ struct Aimd {
     window: f64,
     slow_start: bool,
     ecn: EcnMode,
-    rate: Option<u64>,
+    rate: Option<Rate>,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -270,7 +271,7 @@ impl Congestion for Aimd {
     fn window(&self) -> u32 {
         self.window as u32
     }
-    fn pacing_rate(&self) -> Option<u64> {
+    fn pacing_rate(&self) -> Option<Rate> {
         self.rate
     }
     fn ecn(&self) -> EcnMode {
@@ -306,7 +307,7 @@ impl Congestion for Aimd {
     }
 }
 
-fn aimd(ecn: EcnMode, rate: Option<u64>) -> (Cc, Arc<Mutex<Notes>>) {
+fn aimd(ecn: EcnMode, rate: Option<Rate>) -> (Cc, Arc<Mutex<Notes>>) {
     let notes = Arc::new(Mutex::new(Notes::default()));
     let kept = notes.clone();
     let cc = Cc::outside("aimd", move || Aimd {
@@ -373,7 +374,7 @@ fn a_congestion_control_from_outside_does_as_newreno_does() {
         );
         // 10 Mbit/s less headers: 1448 of 1514 bytes.
         assert!(
-            ack.rate.is_none_or(|r| r < 1_250_000) && ack.marked == 0,
+            ack.rate.is_none_or(|r| r < Rate::from_mbit(10)) && ack.marked == 0,
             "{ack:?}"
         );
     }
@@ -383,7 +384,7 @@ fn a_congestion_control_from_outside_does_as_newreno_does() {
         .filter_map(|a| a.rate)
         .max()
         .expect("rates");
-    near(best as f64, 1.25e6 * 1448.0 / 1514.0, 2e4);
+    near(best.bps_f64() / 8.0, 1.25e6 * 1448.0 / 1514.0, 2e4);
 }
 
 #[test]
@@ -445,7 +446,7 @@ fn a_timeout_is_told_as_one() {
 
 #[test]
 fn its_pacing_rate_is_kept() {
-    let (cc, notes) = aimd(EcnMode::Classic, Some(500_000));
+    let (cc, notes) = aimd(EcnMode::Classic, Some(Rate::from_bytes_per_sec(500_000)));
     let run = with(&cc, "pfifo", "");
     // 500 kB of payload per second, less one per cent, as in Linux's pacer.
     near(run.goodput_mbps, 4.0, 0.1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quell_link::trace::Trace;
 use quell_qdisc::time::{Duration, Instant, SEC, US};
-use quell_sim::scenario::{Rate, Scenario};
+use quell_sim::scenario::{Capacity, Scenario};
 use quell_sim::{Status, World};
 
 use super::common::{gauges_at, measure, measure_with, near, scenario, world};
@@ -43,7 +43,7 @@ fn traced(ms: &[u64], rest: &str) -> Arc<Scenario> {
     let mut s = scenario(&format!(
         "warmup = \"0s\"\n[link]\nrate = \"1mbit\"\noverhead = 4\nqueue = \"pfifo limit 1000\"\n{rest}"
     ));
-    s.link.rate = Rate::Trace(Arc::new(Trace {
+    s.link.rate = Capacity::Trace(Arc::new(Trace {
         name: "made up".into(),
         opportunities: ms.iter().copied().map(Duration::from_millis).collect(),
         period: Duration::from_millis(*ms.last().expect("an opportunity")),

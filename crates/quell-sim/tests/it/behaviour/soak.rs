@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quell_qdisc::Rng;
 use quell_qdisc::time::{Duration, Instant};
-use quell_sim::scenario::{Rate, Scenario, Shaper};
+use quell_sim::scenario::{Capacity, Scenario, Shaper};
 use quell_sim::{Status, World};
 
 use super::common::scenario;
@@ -275,7 +275,7 @@ fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
     let seconds = s.duration.as_secs_f64();
     let offered = match &s.link.rate {
         // Whole opportunities.
-        Rate::Trace(_) => r.capacity_mbps + 2.0 * 1504.0 * 8e-6 / seconds,
+        Capacity::Trace(_) => r.capacity_mbps + 2.0 * 1504.0 * 8e-6 / seconds,
         _ => r.capacity_mbps,
     } + slack(&s) * 8e-6 / seconds;
     assert!(

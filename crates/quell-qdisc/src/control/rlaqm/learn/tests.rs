@@ -1,6 +1,7 @@
 use super::super::tests::linear;
 use super::*;
 use crate::control::rlaqm::Params;
+use crate::rate::Rate;
 use crate::time::{MS, SEC};
 
 const PAPER: PeriodReward = PeriodReward::PAPER;
@@ -48,7 +49,7 @@ fn a_network_that_is_tried_is_rejected_at_once_if_the_delay_is_too_long() {
     });
     let mut rng = Rng::new(1, "test");
     let mut gauges = Gauges {
-        rate_bps: 8_000_000,
+        rate: Rate::from_mbit(8),
         ..Gauges::default()
     };
     let mut decide = |learning: &mut Learning, delay_ms: u64| {
