@@ -85,7 +85,7 @@ class Line(Space):
         process = self.start(QUELL_LIVE, "steer", "v0", *words, "--with", "clsact")
         assert process.stderr is not None
         line = process.stderr.readline()
-        if "come before quell's" in line:
+        if "run before quell's" in line:
             line = process.stderr.readline()
         if "steered by" not in line:
             process.kill()

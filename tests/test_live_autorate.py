@@ -97,11 +97,12 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
 
 
 STRANGER = """
-import socket
+import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 s.bind(("10.9.3.2", 0))
 for number in range(1000):
     s.sendto(bytes(4) + number.to_bytes(2) + bytes(6), ("10.9.2.1", 0))
+    time.sleep(0.001)  # no buffer on the way overflows
 """
 
 
