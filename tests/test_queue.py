@@ -497,7 +497,7 @@ def test_control_c_ends_it_and_keeps_what_is_done() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[]", "runs.json: no result records: the list is empty; name a file that"),
+        ("[]", "runs.json: no result records: the list is empty; name a file written by"),
         ("[{}]", "runs.json: no result records: missing field `scenario`"),
         ('{"queue": 3}', "runs.json: no result records: "),
         ("[1, 2]", "runs.json: no result records: "),
