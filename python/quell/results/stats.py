@@ -255,18 +255,23 @@ def row_name(record: Record) -> str:
     return str(record["queue"]) if controller is None else f"{record['queue']} + {controller}"
 
 
+def by_row(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Group records by the names of their rows, in order of first appearance."""
+    grouped: dict[str, list[Record]] = {}
+    for record in records:
+        grouped.setdefault(row_name(record), []).append(record)
+    return grouped
+
+
 def summarise(records: Iterable[Record]) -> list[Row]:
     """Return one row per queue and controller, in order of first appearance.
 
     The front is goodput against p95 sojourn. Differences below 1 %, or within the joint 95 % interval, are ties: 0.1 %
     more goodput does not justify more delay.
     """
-    by_queue: dict[str, list[Record]] = {}
-    for record in records:
-        by_queue.setdefault(row_name(record), []).append(record)
     rows = [
         Row(queue, len(runs), {m.key: estimate(m.of(r) for r in runs) for m in MEASURES}, on_front=False)
-        for queue, runs in by_queue.items()
+        for queue, runs in by_row(records).items()
     ]
     gain, cost = (f"up.{key}" for key in FRONT) if upward(rows) else FRONT
     points = [(row.values[gain], row.values[cost]) for row in rows]

@@ -22,7 +22,7 @@ from quell.common.extras import install
 from quell.results import experience
 from quell.results.frame import is_flat
 from quell.results.frame import records as records_of
-from quell.results.stats import Estimate, Measure, Record, Row, best, row_name, shown_measures, summarise
+from quell.results.stats import Estimate, Measure, Record, Row, best, by_row, shown_measures, summarise
 from quell.views.report import pooled_cdf
 
 try:
@@ -121,7 +121,7 @@ def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        for k, (queue, of_queue) in enumerate(_by_queue(records).items()):
+        for k, (queue, of_queue) in enumerate(by_row(records).items()):
             if (cdf := pooled_cdf([r["sojourn_cdf"] for r in of_queue if r["sojourn_cdf"]])) is not None:
                 times = [max(ms or 0.0, MIN_MS) for ms in cdf[0]]
                 shares = [100 * (share or 0.0) for share in cdf[1]]
@@ -143,7 +143,7 @@ def flows(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        grouped = _by_queue(records)
+        grouped = by_row(records)
         kinds: list[str] = []
         for k, of_queue in enumerate(grouped.values()):
             for n in range(min(len(r["flows"]) for r in of_queue)):
@@ -160,7 +160,7 @@ def flows(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
         if len(kinds) > 1:
             figure.legend(loc="outside lower center", ncols=3, handlelength=1)
 
-    return _figure(width, 0.35 + 0.06 * len(_by_queue(records)), draw)
+    return _figure(width, 0.35 + 0.06 * len(by_row(records)), draw)
 
 
 def series(runs: pl.DataFrame, seed: int | None = None, width: float = WIDTH) -> Figure:
@@ -173,7 +173,7 @@ def series(runs: pl.DataFrame, seed: int | None = None, width: float = WIDTH) ->
         raise InputError("plot: the runs have no time series; write quell.compare(..., series=0.2)")
     shown = {
         queue: next((r for r in of_queue if seed in (None, r["seed"])), None)
-        for queue, of_queue in _by_queue(records).items()
+        for queue, of_queue in by_row(records).items()
     }
 
     def draw(figure: Figure) -> None:
@@ -270,13 +270,6 @@ def _lists(runs: pl.DataFrame) -> list[Record]:
     return _records(runs)
 
 
-def _by_queue(records: Sequence[Record]) -> dict[str, list[Record]]:
-    grouped: dict[str, list[Record]] = {}
-    for record in records:
-        grouped.setdefault(row_name(record), []).append(record)
-    return grouped
-
-
 def _figure(width: float, height: float, draw: Callable[[Figure], None]) -> Figure:
     """Make a figure whose height is a share of its width. It belongs to no window, so it need not be closed."""
     with mpl.rc_context(STYLE):
@@ -350,7 +343,7 @@ def _people(rows: Sequence[Row], records: Sequence[Record]) -> tuple[list[str], 
     figures = experience.shown(records)
     if not figures:
         raise InputError("plot: the runs have no applications; leave people out")
-    grouped = _by_queue(records)
+    grouped = by_row(records)
     head = [_plain(f"{f.title}, {f.unit}") for f in figures]
     means = [[experience.mean(grouped[row.queue], f) for f in figures] for row in rows]
     return head, [

@@ -16,7 +16,18 @@ from quell.common.console import Screen
 from quell.common.text import counted_range, one_line
 from quell.results import experience
 from quell.results.frontier import Point
-from quell.results.stats import Estimate, Measure, Record, Row, best, row_name, shown_measures, summarise, upward
+from quell.results.stats import (
+    Estimate,
+    Measure,
+    Record,
+    Row,
+    best,
+    by_row,
+    row_name,
+    shown_measures,
+    summarise,
+    upward,
+)
 
 _SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"
@@ -257,8 +268,7 @@ def _width(table: Table) -> int:
 
 def _applications_by(records: Sequence[Record], figures: Sequence[experience.Figure], titles: Sequence[str]) -> Table:
     table = _columns("queue", *(f"{title}\n{f.unit}" for title, f in zip(titles, figures, strict=True)))
-    for queue in dict.fromkeys(row_name(r) for r in records):
-        runs = [r for r in records if row_name(r) == queue]
+    for queue, runs in by_row(records).items():
         table.add_row(Text(one_line(queue)), *(_judged(experience.mean(runs, f), f) for f in figures))
     return table
 

@@ -504,17 +504,20 @@ mod tests {
     use crate::rtnetlink::options::ANY;
     use crate::rtnetlink::request::put;
 
+    fn row_of(kind: &str) -> QdiscState {
+        QdiscState {
+            key: Key::default(),
+            kind: kind.to_owned(),
+            options: Vec::new(),
+            stab: false,
+        }
+    }
+
     #[test]
     fn a_rate_below_a_byte_per_second_is_a_byte_per_second() {
         for name in ["tbf", "cake"] {
-            let found = QdiscState {
-                key: Key::default(),
-                kind: name.to_owned(),
-                options: Vec::new(),
-                stab: false,
-            };
             let kind = Kind::find(name, false).expect("a kind");
-            let mut queue = Steered::new(found, kind, name.to_owned(), &[Knob::Rate], 1514);
+            let mut queue = Steered::new(row_of(name), kind, name.to_owned(), &[Knob::Rate], 1514);
             for (bps, bytes) in [(1, 1), (7, 1), (8, 1), (16, 2)] {
                 queue.want((Knob::Rate, bps), &[]);
                 assert_eq!(queue.wanted.get(Knob::Rate), Some(bytes), "{name} {bps}");
@@ -524,13 +527,7 @@ mod tests {
 
     #[test]
     fn dropped_packets_are_as_large_as_those_that_were_sent_if_none_waited() {
-        let found = QdiscState {
-            key: Key::default(),
-            kind: String::new(),
-            options: Vec::new(),
-            stab: false,
-        };
-        let mut queue = Steered::new(found, &ANY, "a queue".to_owned(), &[], 1514);
+        let mut queue = Steered::new(row_of(""), &ANY, "a queue".to_owned(), &[], 1514);
         let mut look = |bytes, packets, drops| {
             let counters = Counters {
                 bytes,
@@ -558,14 +555,14 @@ mod tests {
 
     /// Samples of a cake: its counters, and the bytes that have arrived in its tins.
     fn samples_of_cake(samples: &[(Counters, [u64; 2])]) -> Vec<u64> {
-        let found = QdiscState {
-            key: Key::default(),
-            kind: "cake".to_owned(),
-            options: Vec::new(),
-            stab: false,
-        };
         let kind = Kind::find("cake", false).expect("a kind");
-        let mut queue = Steered::new(found, kind, "cake".to_owned(), &[Knob::Target], 1514);
+        let mut queue = Steered::new(
+            row_of("cake"),
+            kind,
+            "cake".to_owned(),
+            &[Knob::Target],
+            1514,
+        );
         let dropped = (1..).zip(samples).map(|(k, (counters, tins))| {
             let (mut each, mut xstats) = (Vec::new(), Vec::new());
             for (tin, arrived) in (1..).zip(tins) {
@@ -614,13 +611,7 @@ mod tests {
 
     #[test]
     fn dropped_packets_are_as_large_as_those_that_waited() {
-        let found = QdiscState {
-            key: Key::default(),
-            kind: String::new(),
-            options: Vec::new(),
-            stab: false,
-        };
-        let mut queue = Steered::new(found, &ANY, "a queue".to_owned(), &[], 1514);
+        let mut queue = Steered::new(row_of(""), &ANY, "a queue".to_owned(), &[], 1514);
         for (k, drops) in (1..).zip([0, 2]) {
             let counters = Counters {
                 bytes: 600 * k,
