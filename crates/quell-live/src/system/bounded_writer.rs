@@ -1,5 +1,5 @@
-//! Standard output and standard error, for a process that must not hang with their reader: at a
-//! full pipe, or a terminal after Ctrl-S.
+//! Standard output and standard error, for a process that must not hang when nothing reads them: at
+//! a full pipe, or a terminal after Ctrl-S.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -43,14 +43,14 @@ pub fn prepare() {
     });
 }
 
-/// Wait for room.
+/// How long a write waits until the stream has room.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
     /// Not at all.
     No,
     /// For up to 500 ms, as messages do.
     Shortly,
-    /// Until this is readable: a signal.
+    /// Until this descriptor is readable, because a signal has arrived.
     Until(BorrowedFd<'a>),
 }
 
@@ -80,6 +80,7 @@ impl<'a> BoundedWriter<'a> {
         sys::any_ready(&[(self.fd, true)], time)
     }
 
+    /// Waits for room, as long as `wait` says; returns whether there is room.
     fn finds_room(&self) -> bool {
         match self.wait {
             Wait::No => self.has_room(Duration::ZERO),
@@ -110,7 +111,7 @@ impl Write for BoundedWriter<'_> {
         let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
         while self.finds_room() {
             match sys::write(self.fd, piece) {
-                // The terminal's room was too small for the write.
+                // The terminal had room, but too little for this write.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => match self.wait {
                     Wait::Until(end) if !sys::readable(end, PAUSE) => {}
                     _ => break,

@@ -1,5 +1,5 @@
-//! Runs other programs (iptables, nft), each for a limited time, so that none delays the signals of
-//! `quell live`.
+//! Runs other programs (iptables, nft), each for a limited time, so that a program that hangs does
+//! not keep `quell live` from handling signals.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -54,8 +54,8 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
         .stderr(end)
         // In its own process group, since Ctrl-C at the terminal is for quell.
         .process_group(0);
-    // If it outlived a killed quell, it would make rules that nothing removes. This thread waits
-    // for the program, so it does not end first.
+    // If it outlived a killed quell, it would make rules that nothing removes. The kernel kills it
+    // when this thread ends, not only when the process does; this thread waits for it.
     sys::end_with_parent(&mut command);
     let mut child = command.spawn().map_err(why)?;
     // The command holds the pipe's writing ends, which this closes.
@@ -80,7 +80,8 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
     }
 }
 
-/// Reads a program's output until it is closed; false if the time or the size is exceeded.
+/// Reads a program's output until the program closes it; false if that takes too long, if the
+/// output is too large, or if it cannot be read.
 fn listen(output: &mut io::PipeReader, text: &mut Vec<u8>, deadline: Instant) -> bool {
     let mut piece = [0; 4096];
     loop {
@@ -99,6 +100,7 @@ fn listen(output: &mut io::PipeReader, text: &mut Vec<u8>, deadline: Instant) ->
     }
 }
 
+/// Waits for the program's end; false if it still runs at the deadline.
 fn ends(child: &mut Child, deadline: Instant) -> bool {
     while Instant::now() < deadline {
         match child.try_wait() {

@@ -17,7 +17,7 @@ pub type History = VecDeque<Option<f64>>;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const PLAIN_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
-/// The place of the text.
+/// The lines of a terminal in which a text is redrawn.
 #[derive(Debug, Default)]
 pub struct Frame {
     /// Number of lines drawn last.
@@ -82,8 +82,8 @@ impl Bars {
         Self(if utf8 { BARS } else { PLAIN_BARS })
     }
 
-    /// The last values, at most `room`, as bars scaled to the history's maximum. A value above zero
-    /// is higher than the lowest bar; without a value there is no bar.
+    /// The last values, at most `room`, as bars scaled to the history's maximum. Only zero has the
+    /// lowest bar; a missing value is a space.
     pub fn line(self, history: &History, room: usize) -> String {
         let most = history.iter().flatten().copied().fold(0.0, f64::max);
         let last = (self.0.len() - 1) as f64;
@@ -133,8 +133,8 @@ pub fn on_frame(
     ))
 }
 
-/// The result of an update; one for which the terminal has no room, as after Ctrl-S, is skipped
-/// without an error.
+/// The result of drawing, but without the error that the terminal has no room, as after Ctrl-S:
+/// that update is skipped.
 ///
 /// # Errors
 /// If the terminal is gone.

@@ -238,7 +238,8 @@ fn asked(dev: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
     }
 }
 
-/// The speed that an interface reports; unknown if /sys is that of another namespace.
+/// The speed that an interface reports; `None` if it reports none, or if /sys is that of another
+/// namespace.
 pub fn speed(dev: &str) -> Option<Rate> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{dev}/speed")).ok()?;
     let megabits: i64 = text.trim().parse().ok()?;
@@ -380,8 +381,8 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // A signal since the last check asks for the end, which is near. If it were unblocked now,
-        // it would end the process before errors are written.
+        // The process is about to end, so signals since the last check are discarded. Unblocked,
+        // they would kill the process before it writes its errors.
         while self.next().is_some() {}
         // SAFETY: the set is the one that pthread_sigmask gave.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };

@@ -8,7 +8,8 @@ use quell_link::Error;
 use super::bounded_writer::{BoundedWriter, Wait};
 use super::{frame, host, sys};
 
-/// Checks that this thread has a capability that a command needs.
+/// Checks that this thread has the capability that a command needs: [`host::NET_ADMIN`] or
+/// [`host::NET_RAW`].
 ///
 /// # Errors
 /// If the capability is missing.
@@ -29,6 +30,8 @@ pub fn tell(line: &str) {
     print(&format!("quell: {line}\n"));
 }
 
+/// Prints text on standard error, in the place of the redrawn frame, if there is one. Errors are
+/// ignored.
 pub fn print(text: &str) {
     let _ = frame::clear();
     let err = std::io::stderr().lock();

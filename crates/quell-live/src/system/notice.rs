@@ -39,7 +39,8 @@ impl Notices {
         Ok(notices)
     }
 
-    /// Notifications of interfaces, disciplines, classes and filters, including all deletions.
+    /// Notifications of interfaces, disciplines, classes and filters, whoever changed them: to find
+    /// out what was deleted.
     ///
     /// # Errors
     /// If the system refuses the socket.
@@ -52,12 +53,14 @@ impl Notices {
         fd.map(Self).map_err(|e| no(&e))
     }
 
-    /// Discards all pending notifications; returns whether there were any. Lost ones count, too.
+    /// Discards all pending notifications; returns whether there were any. Notifications that the
+    /// kernel discarded because the socket's buffer was full count, too.
     pub fn came(&self) -> bool {
         self.came_one(|_| true)
     }
 
-    /// As [`Self::came`], but only notifications for which `is` returns true, and lost ones, count.
+    /// As [`Self::came`], but a notification counts only if `is` returns true for it, or if the
+    /// kernel discarded it.
     pub fn came_one(&self, is: impl Fn(&[u8]) -> bool) -> bool {
         let mut came = false;
         let mut buffer = [0; 8192];

@@ -136,6 +136,7 @@ pub fn steering() {
     filter(&calls, false);
 }
 
+/// All system calls of the watchdog, whose process has one thread and allocates nothing.
 const WATCHDOG: &[c_long] = &[
     libc::SYS_ppoll,
     // To delete a state file.
@@ -161,7 +162,8 @@ pub fn reflectors() {
     allow(&[libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_getrandom]);
 }
 
-/// Restricts the thread of a learner, which computes: no capabilities.
+/// Restricts the thread of a learner, which only computes: no capabilities, no further system
+/// calls.
 pub fn learner() {
     sys::limit_capabilities(&[]);
     allow(&[]);

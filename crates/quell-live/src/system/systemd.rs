@@ -4,7 +4,8 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// systemd's notification socket, if systemd started this process.
+/// systemd's notification socket; `None` if NOTIFY_SOCKET is not set, or if there is no such
+/// socket.
 pub struct Systemd(Option<(UnixDatagram, SocketAddr)>);
 
 impl Systemd {
@@ -20,7 +21,7 @@ impl Systemd {
         Self(both.map(|(address, socket)| (socket, address)))
     }
 
-    /// Sends a notification; errors are ignored.
+    /// Sends a notification, such as `READY=1`; errors are ignored.
     pub fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.0 {
             let _ = socket.set_nonblocking(true);

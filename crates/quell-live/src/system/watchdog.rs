@@ -37,8 +37,12 @@ pub const MAX_LOOPS: usize = 64;
 const BYTES: usize = 128;
 
 // States of a loop. Only the watchdog leaves RUNS, only the loop returns to it.
+
+/// The watchdog has not written since the loop's last turn.
 const RUNS: u32 = 0;
+/// The loop has stalled, and the watchdog is writing its message.
 const OPENING: u32 = 1;
+/// The watchdog has written the message.
 const OPEN: u32 = 2;
 
 /// Memory that a loop shares with the watchdog.
@@ -46,7 +50,7 @@ const OPEN: u32 = 2;
 struct LoopState {
     turns: AtomicU32,
     state: AtomicU32,
-    /// Replaces the last four bytes of the message.
+    /// Replaces the last four bytes of the message that is written when the loop stalls.
     tail: AtomicU32,
 }
 
@@ -65,13 +69,15 @@ impl Shared {
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
         let length = MAX_LOOPS * size_of::<LoopState>();
-        // SAFETY: a new mapping, wherever the kernel likes; it is zeroed, which is valid.
+        // SAFETY: a new mapping, at an address that the kernel chooses; it is zeroed, which is
+        // valid.
         match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) } {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
             at => Ok(Self(at.cast())),
         }
     }
 
+    /// State of the loop with this number.
     fn seen(&self, place: usize) -> &LoopState {
         // SAFETY: the mapping has MAX_LOOPS of them, aligned, and lives as long as `self`.
         unsafe { &*self.0.add(place.min(MAX_LOOPS - 1)) }
@@ -93,14 +99,14 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Reports a turn of the loop. Returns whether its packets were let through since the last
-    /// turn, so that it must start again. `tail` replaces the last four bytes of the message that
-    /// is written when the loop stalls.
+    /// Reports a turn of the loop. Returns true if the watchdog has written the loop's message
+    /// since the last turn, so that the loop must undo its effect. `tail` replaces the last four
+    /// bytes of the message for the next stall.
     pub fn turn(&self, tail: u32) -> bool {
         let seen = self.shared.seen(self.place);
         seen.tail.store(tail, Ordering::Relaxed);
         seen.turns.fetch_add(1, Ordering::Relaxed);
-        // In the state OPENING the watchdog's message may still arrive.
+        // In the state OPENING the watchdog is still writing: a later turn returns true.
         seen.state
             .compare_exchange(OPEN, RUNS, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -117,11 +123,13 @@ impl Heartbeat {
     }
 }
 
-/// Flag in `place`: the message is only written at the end of the process.
+/// Flag in [`PreparedMessage::place`]: the message is only written at the end of the watched
+/// process.
 const AT_END: u8 = 0x80;
 
-/// A message that the watchdog writes when a loop stalls, or at the end of the process.
+/// A message that the watchdog writes when a loop stalls, or at the end of the watched process.
 struct PreparedMessage {
+    /// Number of the loop, and [`AT_END`].
     place: u8,
     fd: OwnedFd,
     bytes: Vec<u8>,
@@ -379,14 +387,15 @@ impl WatchedLoop {
         }
     }
 
-    /// Writes what has not been written. If the loop had stalled, only the first of its messages
-    /// for the end is written: the others are right only if the loop has noticed the changes of
-    /// other programs.
+    /// Writes what has not been written. Of the messages for the end, only the first is written if
+    /// the loop had stalled: the others are valid only if the loop has noticed the changes that
+    /// other programs made.
     fn end(&self, seen: &LoopState) -> End {
         if !self.at_end && seen.state.load(Ordering::Acquire) == OPEN {
             return End::Written;
         }
         let bytes = &self.bytes[..self.length];
+        // A netlink message begins with its length.
         let first = bytes.first_chunk().map_or(0, |n| u32::from_ne_bytes(*n)) as usize;
         let part = self.at_end && self.ticks >= TICKS && first < bytes.len();
         let bytes = if part { &bytes[..first] } else { bytes };
@@ -428,7 +437,7 @@ fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
 }
 
 fn exit() -> ! {
-    // SAFETY: ends this process without running what the parent had registered for its own end.
+    // SAFETY: ends this process without running the exit handlers that the parent has registered.
     unsafe { libc::_exit(0) }
 }
 

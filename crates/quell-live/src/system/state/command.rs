@@ -72,7 +72,7 @@ impl Command {
         }
     }
 
-    /// The same, created if it is missing.
+    /// Opens the folder of this process; creates it if it is missing.
     fn made_folder(self) -> Result<Folder, Error> {
         let (path, may_be_link) = self.place();
         let make = || {
@@ -134,7 +134,7 @@ impl Command {
     /// The first state in a file other than `own` for which `wanted` returns true.
     ///
     /// # Errors
-    /// If a file before it cannot be read, or others can write to their folder.
+    /// If a file that is checked before it cannot be read, or other users can write to the folder.
     pub fn find<S: State>(
         self,
         own: Option<&StateFile>,
@@ -161,9 +161,9 @@ impl Command {
         Ok(None)
     }
 
-    /// Calls `undo` for each file that a dead process left in this network namespace, on these
-    /// interfaces or, if there are none, on all; for root also for files of the shipped service. A
-    /// failure does not stop the others.
+    /// Calls `undo` for each file that a dead process left in this network namespace: for these
+    /// interfaces or, if `devs` is empty, for all. Root also undoes the files of the shipped
+    /// service. After a failure the remaining files are still undone.
     pub fn restore(
         self,
         devs: &[String],

@@ -14,7 +14,7 @@ use super::folder::Folder;
 use super::{Command, State, no_state};
 use crate::system::{host, sys};
 
-/// Largest state file, bytes: a tree of several thousand classes has 200 bytes for each.
+/// Largest state file, bytes. A tree of several thousand classes takes 200 bytes per class.
 const MAX_BYTES: u64 = 16 << 20;
 /// Hexadecimal digits of the hash in the names of files that share a lock.
 const DIGITS: usize = 16;
@@ -99,7 +99,8 @@ impl StateFile {
         self.write_text(&self.text(state)?)
     }
 
-    /// The same without waiting for the disk: if the system fails, the change is lost, too.
+    /// As [`Self::write`], but without waiting for the disk: a system failure that loses the file
+    /// undoes the recorded change, too.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -112,7 +113,7 @@ impl StateFile {
         serde_json::to_vec(state).map_err(no)
     }
 
-    /// The same with any content, such as text from Python.
+    /// As [`Self::write`], with any content, such as text from Python.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -142,7 +142,7 @@ impl Folder {
         found
     }
 
-    /// O_CREAT; in another user's folder 0.
+    /// Flag for opening a file that may be missing: O_CREAT, or 0 in another user's folder.
     pub(super) fn create(&self) -> c_int {
         if self.foreign { 0 } else { libc::O_CREAT }
     }

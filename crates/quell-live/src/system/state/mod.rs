@@ -1,9 +1,9 @@
 //! State files: a change of the system is recorded before it is made, and the file is deleted when
 //! the change is undone.
 //!
-//! Root acts on their contents. So their folder is opened once, must belong to root or this user,
-//! and must not be writable by others. Files are opened below its descriptor, and links are not
-//! followed. A file has typed values, each of which is checked when it is read.
+//! Since root acts on their contents, their folder is opened once, must belong to root or this
+//! user, and must not be writable by others. Files are opened below its descriptor, and links are
+//! not followed. A file has typed values, each of which is checked when it is read.
 
 mod command;
 mod file;
@@ -42,7 +42,8 @@ pub struct Location {
     remedy: &'static str,
 }
 
-/// Files about changes of the system. Neither the folder nor the changes outlive a restart.
+/// Files about changes of the system, which do not outlive a restart; nor does the folder on most
+/// systems.
 pub const CHANGES: &Location = &Location {
     folder: "/run/quell",
     variable: "RUNTIME_DIRECTORY",
@@ -68,7 +69,7 @@ const MAX_NAME: usize = 40;
 pub struct Command {
     /// Name, as in `quell live`; the files' names begin with it.
     pub name: &'static str,
-    /// Command that shows the changes, for the user if a file cannot be read.
+    /// Command that shows the changes. Messages about an invalid file name it.
     pub look: &'static str,
     /// Folder of the shipped service, which has its own user; `None` if there is no service.
     pub service: Option<&'static str>,

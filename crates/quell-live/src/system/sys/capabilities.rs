@@ -38,8 +38,8 @@ pub fn limit_capabilities(bits: &[u32]) {
     unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()) };
 }
 
-/// Drops all other capabilities from the bounding set: a program that this thread executes cannot
-/// get them, even if it is setuid.
+/// Drops all capabilities except these from the bounding set: a program that this thread executes
+/// cannot get them, even if it is setuid.
 pub fn bound_capabilities(bits: &[u32]) {
     for bit in (0..64).filter(|bit| !bits.contains(bit)) {
         // SAFETY: prctl takes numbers here; it fails if there is no such capability, or it may not
@@ -63,7 +63,8 @@ pub fn seccomp(program: &mut [libc::sock_filter]) {
     }
 }
 
-/// Makes the next executed program keep these capabilities (ambient set, capabilities(7)).
+/// Makes the next executed program keep these capabilities (ambient set, capabilities(7)); false if
+/// that failed.
 pub fn keep_capabilities(bits: &[u32]) -> bool {
     let mut data = [0u32; 6];
     capget(&mut data);

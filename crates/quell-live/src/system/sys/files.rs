@@ -75,7 +75,7 @@ pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Deletes a file; only makes a system call.
+/// Deletes a file by a single system call, as a forked process needs; errors are ignored.
 pub fn unlink(path: &CStr) {
     // SAFETY: `path` ends in a NUL.
     unsafe { libc::unlinkat(libc::AT_FDCWD, path.as_ptr(), 0) };

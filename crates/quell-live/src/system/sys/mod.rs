@@ -1,7 +1,7 @@
 //! The few system calls that the standard library lacks, each behind a safe function.
 //!
-//! Those that `init` calls between `clone` and `exec` only make system calls: no allocation, no
-//! locks.
+//! The functions that a forked process calls (the watchdog, and `init` of `quell shell` before
+//! `exec`) neither allocate nor lock.
 #![allow(unsafe_code)]
 
 mod capabilities;

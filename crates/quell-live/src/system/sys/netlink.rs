@@ -18,7 +18,7 @@ fn open(protocol: c_int, flags: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })
 }
 
-/// Sends a message by rtnetlink and ignores whether the kernel obeys.
+/// Sends a request by rtnetlink; errors are ignored.
 pub fn send_rtnetlink(message: &[u32]) {
     if let Ok(socket) = open(libc::NETLINK_ROUTE, 0) {
         let bytes = size_of_val(message);
@@ -86,8 +86,9 @@ pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
-/// A nonblocking netlink socket to netfilter with a receive buffer of `room` bytes. If the buffer
-/// is full, the kernel gets an error and this process does not (NETLINK_NO_ENOBUFS).
+/// A nonblocking netlink socket to netfilter with a receive buffer of `room` bytes. While the
+/// buffer is full, the kernel's messages are lost without ENOBUFS in this process
+/// (NETLINK_NO_ENOBUFS).
 pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
     let fd = open(libc::NETLINK_NETFILTER, libc::SOCK_NONBLOCK)?;
     let forced = set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room);

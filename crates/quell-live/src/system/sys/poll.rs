@@ -31,7 +31,7 @@ pub fn which_readable<const N: usize>(
     polls.map(|polled| polled.revents != 0)
 }
 
-/// A descriptor that is readable while one of these is; they must stay open.
+/// An epoll descriptor that is readable while one of `fds` is; these must stay open.
 pub fn together<'a>(fds: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let all = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;

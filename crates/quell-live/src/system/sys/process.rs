@@ -84,7 +84,7 @@ pub fn monotonic() -> Instant {
     Instant::from_nanos(seconds * 1_000_000_000 + nanos)
 }
 
-/// Sends a signal to a process.
+/// Sends a signal to a process or, if `pid` is negative, to a process group; false if that failed.
 pub fn kill(pid: c_int, signal: c_int) -> bool {
     // SAFETY: no pointers.
     unsafe { libc::kill(pid, signal) == 0 }
@@ -108,7 +108,8 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Waits for the end of a child; `None` if there is none.
+/// Waits until a child has ended; returns its wait status (waitpid(2)), or `None` if there is no
+/// such child.
 pub fn reap(pid: c_int) -> Option<c_int> {
     let mut status = 0;
     // SAFETY: `status` outlives the call.

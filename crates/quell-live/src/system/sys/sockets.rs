@@ -10,7 +10,8 @@ use quell_qdisc::num;
 
 use super::{check, owned};
 
-/// A step of a filter; a comparison skips `yes` steps if it holds, else `no` steps.
+/// An instruction of a classic BPF filter; a comparison skips `yes` instructions if it holds, else
+/// `no` instructions.
 pub fn filter_step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: num::low_u16(code.into()),
@@ -20,7 +21,7 @@ pub fn filter_step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter 
     }
 }
 
-/// Attaches a filter to a socket: the kernel drops what the program drops.
+/// Attaches a filter to a socket: the kernel drops the packets for which the program returns 0.
 pub(super) fn attach_filter(
     fd: BorrowedFd<'_>,
     program: &mut [libc::sock_filter],
@@ -107,8 +108,8 @@ pub fn icmp(
         .flat_map(|word| word.to_ne_bytes())
         .collect();
     set_bytes(&fd, level, FILTER, &bytes)?;
-    // Other packets, of which a stranger may send many, would fill the buffer. An IPv4 raw socket
-    // delivers the IP header, too.
+    // A second filter drops answers of other hosts or to other identifiers: a stranger may send
+    // many, which would fill the buffer. An IPv4 raw socket delivers the IP header, too.
     let (header, source, address) = match host {
         IpAddr::V4(host) => (
             libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH,
@@ -157,7 +158,7 @@ pub(super) fn set_bytes(fd: &OwnedFd, level: c_int, name: c_int, value: &[u8]) -
     Ok(())
 }
 
-/// Receives one message from the kernel.
+/// Receives one message from the kernel; returns its length.
 pub fn receive_bytes(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
     let n = unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
