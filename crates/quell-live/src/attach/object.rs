@@ -40,7 +40,7 @@ const SCHED_CLS: u32 = 3;
 const STRUCT_OPS: u32 = 27;
 const TCX_EGRESS: u32 = 47;
 
-/// A discipline that is registered in the kernel until this value is dropped. Queues that use it
+/// A discipline that is registered in the kernel until this value is dropped. Queues that use it by
 /// then keep it.
 pub struct Registered {
     /// ID of the map with knobs and gauges.

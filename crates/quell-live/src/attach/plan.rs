@@ -29,12 +29,14 @@ pub struct Plan {
     handles: (u32, u32),
     /// The disciplines to restore later.
     pub before: PreviousQdiscs,
+    /// Description of the root that is replaced, for messages.
     had: String,
 }
 
 impl Plan {
     /// Decides what is replaced: the root, or the queues of `mq`. With a rate it is always the
-    /// root, since a rate is that of the whole device.
+    /// root, since a rate is that of the whole device. `ours`: if quell's discipline is attached
+    /// now, the disciplines before it, from the state file.
     ///
     /// # Errors
     /// If another program configured the present discipline, or quell could not restore it later.

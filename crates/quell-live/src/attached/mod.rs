@@ -17,7 +17,7 @@ pub fn page(device: u32) -> Result<Page, Error> {
     Page::open_to_read(&find(device)?.page())
 }
 
-/// The same, writable.
+/// The page of the discipline attached to a device, writable.
 ///
 /// # Errors
 /// As [`page`].

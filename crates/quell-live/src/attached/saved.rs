@@ -87,13 +87,14 @@ impl Saved {
         }
     }
 
-    /// Whether the file is from an earlier system start, so that its device is another one.
+    /// Whether the file is from an earlier system start, so that its interface index may now belong
+    /// to another device.
     pub fn is_old(&self) -> bool {
         host::is_earlier(self.boot)
     }
 
-    /// Whether the root of its device is still one of quell's disciplines. It may be the previous
-    /// one, if a process was killed while it replaced that.
+    /// Whether the root of its device is one of quell's disciplines: the saved one, or an earlier
+    /// one if a process was killed before it had replaced that.
     pub fn has_own_root(&self, rows: &[QdiscState]) -> bool {
         rows.iter().any(|row| self.is_root(row))
     }

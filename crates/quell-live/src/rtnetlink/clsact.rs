@@ -60,7 +60,7 @@ pub struct ClsactState {
     pub ours: bool,
     /// Whether other programs have filters, in either direction.
     pub others: bool,
-    /// Whether any of these decides on a packet before quell's.
+    /// Whether any of these at egress runs before quell's.
     pub before: bool,
 }
 
@@ -110,8 +110,8 @@ impl Hook {
         self.device
     }
 
-    /// Tells that this filter replaces the filter `before`: if quell may remove clsact after that
-    /// one, it still may.
+    /// Records that this filter replaces the filter `before`: if quell was to remove clsact with
+    /// that one, it removes clsact with this one.
     pub fn continues(&mut self, before: Option<&Self>) {
         self.removes |= before.is_some_and(|before| before.removes);
     }
@@ -150,7 +150,7 @@ impl Hook {
         dump::whole(|| self.look_once(dump))
     }
 
-    /// The same without retries.
+    /// As [`Self::look`], without retries.
     ///
     /// # Errors
     /// If the kernel refuses the request; [`dump::is_partial`] if filters may be missing.
@@ -259,7 +259,7 @@ fn send(rtnl: &mut RtnlWriter, request: &Request<'_>) -> Result<Result<(), Refus
     Ok(outcomes.pop().unwrap_or(Ok(())))
 }
 
-/// The message about something that cannot be made. ENOENT means that the kernel lacks the module.
+/// The error if clsact or the filter cannot be made. ENOENT means that the kernel lacks the module.
 fn lacking(refusal: &Refusal, what: &str, module: &str) -> Error {
     match refusal.errno {
         libc::ENOENT => Error::new(format!("this kernel has no {module}")).remedy(format!(

@@ -2,7 +2,7 @@
 
 use quell_qdisc::num;
 
-/// Appends `value` with at least `least` digits, at most 20.
+/// Appends `value` in base `BASE` (10 or 16), padded with zeros to `least` digits (0 to 20).
 pub fn in_base<const BASE: u64>(out: &mut Vec<u8>, mut value: u64, least: usize) {
     let mut digits = [b'0'; 20];
     let mut at = digits.len();

@@ -32,9 +32,9 @@ pub struct Dump {
     fd: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
-    /// Notifications of deletions. The kernel continues a list by the number of entries that it has
-    /// delivered. If one of these is deleted meanwhile, another one is left out without a report
-    /// (`tc_dump_qdisc` in sch_api.c).
+    /// Notifications of deletions. A list comes in several messages, and the kernel remembers only
+    /// the number of entries that it has sent. If one of these is deleted before the next message,
+    /// the kernel skips another entry without a report (`tc_dump_qdisc` in sch_api.c).
     removals: Notices,
 }
 
@@ -171,10 +171,10 @@ pub fn is_partial(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// Repeats reading lists until they are complete.
+/// Repeats reading lists until they are complete, at most 20 times.
 ///
 /// # Errors
-/// As `read`; [`is_partial`] if they are not complete at the last attempt.
+/// As `read`; [`is_partial`] if they are incomplete at the last attempt.
 pub fn whole<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {
         match read() {

@@ -48,9 +48,9 @@ pub enum Message<'a> {
     Queue(Queue<'a>),
     /// A filter.
     Filter(Filter<'a>),
-    /// The end of a list; a negative number is that of an error.
+    /// The end of a list: a negative errno if it failed, else 0 or more.
     Done(i32),
-    /// An answer: the error's number, 0 for none.
+    /// The answer to a request: a negative errno, or 0 if it succeeded.
     Error(i32),
     /// Another message, or a truncated one.
     Other,
@@ -180,8 +180,8 @@ pub fn is_removal(bytes: &[u8]) -> bool {
     bytes.len() >= HEADER && deleted.contains(&u16_at(bytes, 4))
 }
 
-/// The answers to requests: sequence number, error (0 for none), and the kernel's explanation if
-/// there is one.
+/// The answers to requests: sequence number, negative errno (0: success), and the kernel's
+/// explanation, empty if there is none.
 pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     split(bytes).filter_map(|message| {
         let body = &message[HEADER..];
@@ -192,8 +192,8 @@ pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     })
 }
 
-/// NLMSGERR_ATTR_MSG. It follows the request, which after an error is returned as a whole, or only
-/// its header (NLM_F_CAPPED).
+/// The explanation in an answer (NLMSGERR_ATTR_MSG). It follows the request, which an answer
+/// returns as a whole or, with NLM_F_CAPPED, only by its header.
 fn explanation(message: &[u8]) -> &str {
     const CAPPED: u16 = 0x100;
     const EXPLAINED: u16 = 0x200;
@@ -332,12 +332,12 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(field(bytes, at))
 }
 
-/// The 32-bit number at an offset; 0 behind the end.
+/// The 32-bit number at an offset; 0 beyond the end.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(field(bytes, at))
 }
 
-/// The 64-bit number at an offset; 0 behind the end.
+/// The 64-bit number at an offset; 0 beyond the end.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(field(bytes, at))
 }

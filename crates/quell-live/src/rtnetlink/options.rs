@@ -189,7 +189,7 @@ pub fn why_not(kind: &str) -> &'static str {
 }
 
 const DUALPI2_MEMORY: u16 = 2;
-/// The attribute of tbf and htb with the structure.
+/// Attribute that holds the structure of tbf or htb.
 const PARMS: u16 = 1;
 // struct tc_tbf_qopt: two struct tc_ratespec, then limit, buffer, mtu.
 const TBF: usize = 36;
@@ -260,9 +260,9 @@ impl Kind {
         values
     }
 
-    /// For kinds whose options are one structure: whether other fields than these knobs differ
-    /// between the options `is` and those that changes of the knobs in `was` would leave. The next
-    /// change would overwrite such a difference.
+    /// For kinds whose options are one structure (tbf, htb): whether the present options `is`
+    /// differ from the original ones `was` by more than changes of these knobs explain. Another
+    /// program has then changed other options, which quell's next change would overwrite.
     pub fn others_differ(&self, was: &[u8], is: &[u8], knobs: &[Knob]) -> bool {
         match self.name {
             "tbf" => Self::others_of_tbf(was, knobs) != Self::others_of_tbf(is, knobs),

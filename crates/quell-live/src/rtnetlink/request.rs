@@ -11,11 +11,11 @@ use quell_qdisc::num;
 use crate::rtnetlink::message::{KIND, Key, NEW_CLASS, NEW_QDISC, OPTIONS, answers};
 use crate::system::{host, sys};
 
-// linux/netlink.h.
 /// Longest options of a discipline, bytes: the kernel's message about one is shorter than a page of
 /// memory.
 pub const MAX_OPTIONS: usize = 4096;
 
+// linux/netlink.h.
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 pub const NESTED: u16 = 0x8000;
@@ -43,7 +43,7 @@ pub struct QdiscState {
 /// Why the kernel refuses a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Number of the error.
+    /// The error's errno, positive.
     pub errno: i32,
     /// The kernel's explanation; empty if there is none.
     said: String,
@@ -162,10 +162,10 @@ impl RtnlWriter {
     }
 }
 
-/// Number of changes applied; a queue that no longer exists counts as none.
+/// Number of changes applied. A change of a queue that no longer exists is not counted and not an
+/// error.
 ///
 /// # Errors
-///
 /// The first refusal, with the name of its queue.
 pub fn applied<'a>(
     outcomes: Vec<Result<(), Refusal>>,

@@ -79,10 +79,11 @@ fn listed(dump: &mut Dump, device: u32) -> io::Result<Vec<QdiscState>> {
     Ok(rows)
 }
 
-/// The queue at this place, with its kind; for `mq` all its children.
+/// The queue at this place, with its kind. For `mq` these are all its children, unless its drop
+/// probability is steered.
 ///
 /// # Errors
-/// If there is none, or these knobs of it cannot be changed.
+/// If there is none, or one of these knobs cannot be changed.
 pub fn choose(
     rows: &[QdiscState],
     dev: &str,
@@ -175,6 +176,7 @@ pub fn describe(row: &QdiscState) -> String {
     }
 }
 
+/// The kind of a queue, if these knobs of it can be changed; else an error with a remedy.
 fn check(
     rows: &[QdiscState],
     row: &QdiscState,

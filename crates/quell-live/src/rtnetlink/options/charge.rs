@@ -21,7 +21,7 @@ const LINK_LAYER: usize = 1;
 const OVERHEAD: usize = 2;
 const MPU: usize = 6;
 
-/// A shaper's charging of packets: bytes on the line, which the counters do not include.
+/// How a shaper converts counted bytes into the bytes on the line that it charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     /// Bytes added to each packet; may be negative.
@@ -88,7 +88,7 @@ impl Kind {
                     cells,
                 }
             }
-            // `psched_l2t_ns`.
+            // `psched_l2t_ns` in sch_generic.h.
             "tbf" | "htb" => {
                 let Some(spec) = structure::<SPEC>(options) else {
                     return Charge::default();
