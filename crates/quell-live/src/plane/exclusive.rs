@@ -20,7 +20,8 @@ const FIRST: u32 = 50_000;
 /// other; the error message says so.
 pub const COUNT: u32 = 15_000;
 
-/// The same for steered queues of the kernel; the number is a prime.
+/// First number of the locks of steered queues, and how many there are: a prime, so that the roots
+/// of as many interfaces have different locks.
 const FIRST_STEERED: u32 = 39_300;
 const STEERED: u32 = 10_691;
 /// Distance between the numbers of an interface's queues and those of the next interface: more than

@@ -1,8 +1,8 @@
 //! The thread that trains the learner of a loop's controller.
 //!
-//! Loop and thread exchange decisions and networks in a [`Mailbox`], which each locks only if it is
-//! free. So neither waits, and no unlock has to wake the other. The thread keeps each network until
-//! nothing else uses it, so that the loop never frees one.
+//! Loop and thread exchange decisions and networks in a [`Mailbox`]. Each locks it only if it is
+//! free: neither waits for the other, and no unlock has to wake a thread. The thread keeps each
+//! network until nothing else uses it, so that the loop never frees one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -76,13 +76,13 @@ impl Mailbox {
     }
 }
 
-/// The thread's part.
+/// The thread's state.
 #[derive(Default)]
 struct Training {
     learner: Option<Box<dyn Learner>>,
     /// Networks that are not in the mailbox yet.
     ready: Option<Update>,
-    /// Networks that the loop may still use.
+    /// Networks that the loop may still use; held here so that only this thread frees them.
     handed_over: Vec<Policy>,
 }
 
@@ -130,7 +130,7 @@ impl LearnThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the system starts no thread.
+    /// If the thread cannot be started.
     pub fn start(mailbox: Arc<Mailbox>) -> Result<Self, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -312,7 +312,7 @@ mod tests {
             assert!(now.second != before.second && now.first.is_same(&before.first));
             assert_eq!(now.acting.is_same(&before.acting), batches <= 10);
         }
-        // The learner's and the link's, and what the link had before.
+        // The networks of the learner and of the link, and those that the link had before.
         let kept = training.handed_over.len();
         assert!(kept <= 6, "{kept}");
     }
@@ -357,7 +357,7 @@ mod tests {
         for ms in 1..=2000 {
             play(&mut link, ms, &mailbox, &mut fresh);
         }
-        // What was left while the other had the mailbox.
+        // Decisions that could not be passed while the learner's thread had the mailbox.
         let controller = link.controller_mut().expect("a controller");
         let lost = controller.samples().expect("samples").lost();
         loop {

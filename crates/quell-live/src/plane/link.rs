@@ -94,6 +94,7 @@ pub struct Live {
     /// Bytes behind the transport header.
     pub payload: u32,
     ecn: Ecn,
+    /// Length that is charged, bytes; from its arrival on with the link's overhead.
     len: u32,
     enqueued: Instant,
     labels: Labels,
@@ -147,7 +148,7 @@ impl Packet for Live {
     }
 }
 
-/// What a link remembers of its packets.
+/// What a link records of its packets.
 #[derive(Clone, Debug, Default)]
 struct Notes {
     /// Places of dropped or lost packets, for the owner to reuse.
@@ -263,7 +264,7 @@ pub struct View {
     pub capacity_mbps: f64,
     /// Throughput in the bin, Mbit/s.
     pub throughput_mbps: f64,
-    /// Mean sojourn time of packets that left in the bin, ms; none if none left.
+    /// Mean sojourn time of packets that left in the bin, ms; `None` if no packet left.
     pub sojourn_ms: Option<f64>,
     /// Packets queued at the end of the bin.
     pub backlog_packets: usize,
@@ -288,7 +289,7 @@ pub struct View {
     /// Decisions of a learned controller since the link's parameters last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decisions>,
-    /// Whether the queue's policy is in charge (true) or its guard's substitute (false); none
+    /// Whether the queue's policy is in charge (true) or its guard's substitute (false); `None`
     /// without a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
@@ -413,7 +414,8 @@ impl LiveLink {
         self.bottleneck.queue.controller()?.learned()
     }
 
-    /// At time 0: the controller continues from what that of a link before knew of the line.
+    /// Makes the controller, at time 0, continue from what the controller of the link `before` knew
+    /// of the line.
     pub fn resume(&mut self, before: &Self) {
         let queue = &mut self.bottleneck.queue;
         queue.resume(Instant::ZERO, &before.bottleneck.queue);
@@ -437,7 +439,7 @@ impl LiveLink {
         }
     }
 
-    /// A packet with an acknowledgment arrives, which an ACK filter may evaluate.
+    /// Takes an arriving packet with its acknowledgment, which an ACK filter may evaluate.
     pub fn arrive_with(
         &mut self,
         now: Instant,
@@ -453,7 +455,7 @@ impl LiveLink {
         self.arrive(now, packet);
     }
 
-    /// A packet arrives.
+    /// Takes an arriving packet; it reaches the queue after the link's delay.
     pub fn arrive(&mut self, now: Instant, mut packet: Live) {
         packet.len = packet.bytes + self.params.overhead;
         self.wire.push_back((now + self.params.delay, packet));
@@ -465,8 +467,8 @@ impl LiveLink {
         self.next_send().min(control)
     }
 
-    /// Time of the next event of packets: the line is done with one, or one reaches the queue. The
-    /// loop should be awake then.
+    /// Time of the next packet event: the line has finished a packet, or a packet reaches the
+    /// queue. The loop should be awake then.
     pub fn next_send(&self) -> Instant {
         let arrival = self.wire.front().map_or(NEVER, |w| w.0);
         self.bottleneck.next.min(arrival)
@@ -482,9 +484,9 @@ impl LiveLink {
         self.bottleneck.on_delay(now, delay);
     }
 
-    /// Processes all events up to `now` in the order of time, and at the same time in the
-    /// simulator's order (bins, decisions, departures, arrivals). `out` gets each packet that
-    /// leaves, with its departure time.
+    /// Processes all events up to `now` in the order of time; simultaneous ones in the simulator's
+    /// order (bins, decisions, departures, arrivals). `out` gets each packet that leaves, with its
+    /// departure time.
     pub fn advance(&mut self, now: Instant, mut out: impl FnMut(Instant, Live)) {
         loop {
             let time = self.next();

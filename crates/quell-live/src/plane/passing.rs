@@ -32,9 +32,9 @@ impl Passing {
     }
 
     /// The packet's TCP timestamps, with hashes of its far host and its connection; `back`: it
-    /// comes from the line. `None` if it accepts a far host's connection: a near host also accepts
-    /// those of a flood with forged addresses, which would replace the hosts whose answers are
-    /// still under way.
+    /// comes from the line. `None` without timestamps, and for a SYN-ACK to the line: in a SYN
+    /// flood with forged addresses, a near host sends SYN-ACKs to very many far hosts, which would
+    /// replace the hosts that are about to answer.
     pub fn segment(&self, class: &Class, back: bool) -> Option<Stamped> {
         let stamps = class.stamps.filter(|stamps| back || !stamps.accepts)?;
         Some(Stamped {

@@ -17,11 +17,11 @@ use crate::firewall;
 use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, ReflectorStats};
 use crate::system::{host, sandbox, sys};
 
-/// Most packets read from a socket at a time, and the pause after so many, so that a flood costs
-/// only a share of one core.
+/// Most packets read from a socket at a time, and the pause after that many: a flood costs only a
+/// share of one core.
 const READS: usize = 64;
 const PAUSE: time::Duration = time::Duration::from_millis(2);
-/// Time between two turns after which this process had been stopped, or got no processor time.
+/// A longer time between two turns means that this process was stopped, or got no CPU time.
 const STOPPED: time::Duration = time::Duration::from_millis(250);
 /// Time without an answer after which the operator is told.
 const QUIET: Duration = Duration::from_secs(10);
@@ -63,14 +63,16 @@ fn no(error: std::io::Error) -> Error {
     Error::new(format!("no socket for ICMP: {}", host::reason(&error))).key("--reflector")
 }
 
-/// The reflectors, and a socket to each: one that sends more than is read fills no other's buffer.
+/// The reflectors, and a socket to each: one that sends more than is read does not fill the buffer
+/// of another.
 #[derive(Debug)]
 pub struct Reflectors {
     prober: Prober<fn() -> Option<u32>>,
     sockets: Vec<(IpAddr, UdpSocket)>,
-    /// Readable while a socket is.
+    /// Epoll descriptor, readable while a socket is.
     readable: OwnedFd,
     began: time::Instant,
+    /// End of the pause after a flood.
     woken: time::Instant,
     /// Time of the last turn; `None` before the first one.
     turned: Option<time::Instant>,
@@ -98,7 +100,7 @@ impl Reflectors {
         Self::open_any(addresses, device, htb)
     }
 
-    /// The same, also with an address of this machine.
+    /// As [`Self::open`], but allows addresses of this machine.
     fn open_any(
         addresses: &[IpAddr],
         device: Option<&str>,
@@ -159,9 +161,8 @@ impl Reflectors {
         Ok(())
     }
 
-    /// A descriptor that is readable when answers arrive.
+    /// A descriptor that is readable when answers arrive; `None` during the pause after a flood.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        // During a flood nothing is read until the pause is over.
         (self.woken <= sys::monotonic()).then(|| self.readable.as_fd())
     }
 
@@ -182,8 +183,8 @@ impl Reflectors {
         if now >= self.prober.due() {
             let _ = self.ask(now);
         }
-        // These answers are discarded if they waited in the socket, while the loops started or
-        // this process was stopped: their delays include that wait.
+        // Answers that waited in the sockets, while the loops started or this process was stopped,
+        // are discarded: their delays include that wait.
         let before = self.turned.replace(now);
         let stale = before.is_none_or(|before| now > before + STOPPED);
         let mut packet = [0; 256];
@@ -310,7 +311,7 @@ pub struct ProbeThread {
 }
 
 impl ProbeThread {
-    /// Starts the thread. It passes each answer to the loops, of which each has a flag: true for
+    /// Starts the thread. It passes each answer to all `loops`; the flag of a loop is true for
     /// ingress.
     ///
     /// # Errors

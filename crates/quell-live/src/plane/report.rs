@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::plane::link::LiveLink;
 
-/// Delay after its due time from which a packet's departure counts as a missed opportunity to send.
+/// A packet that leaves later than this after its due time counts as a missed opportunity to send.
 pub const LATE: Duration = MS;
 
 /// The record of a simulated run, extended by measures of the machine.

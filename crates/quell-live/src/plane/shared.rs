@@ -105,7 +105,7 @@ impl Task {
     /// Its queue continues from what was `learned`.
     pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<LearnedState>) -> LiveLink {
         let mut params = self.params.clone();
-        // It is ignored if the words name another kind.
+        // A state that does not fit the queue words is ignored.
         if let Some(learned) = learned
             && let Ok(queue) = params.queue.clone().with_learned(learned)
         {
@@ -134,10 +134,14 @@ pub enum Feedback {
     Delay(Delay),
 }
 
+/// State that a loop shares with the main thread.
 #[derive(Default)]
 pub struct Shared {
+    /// Set to end the loop.
     pub stop: AtomicBool,
+    /// Set to make the loop send every packet immediately.
     pub open: AtomicBool,
+    /// A new task, until the loop takes it over.
     pub change: Mutex<Option<Task>>,
     /// Feedback that the controller has not got yet.
     pub heard: Mutex<Vec<Feedback>>,
@@ -159,8 +163,8 @@ pub struct Learned {
 }
 
 impl Shared {
-    /// Publishes a snapshot. Only the `last` one waits for a reader of the one before: the reading
-    /// thread may be off its CPU for long, and packets must not wait for it.
+    /// Publishes a snapshot, unless a thread is reading the previous one: it may be off its CPU for
+    /// long, and packets must not wait for it. Only the `last` snapshot waits.
     pub fn show(&self, snapshot: &Snapshot, last: bool) {
         match self.snapshot.try_lock() {
             Ok(mut shown) => shown.clone_from(snapshot),
@@ -169,7 +173,8 @@ impl Shared {
         }
     }
 
-    /// Publishes what a queue has learned; as above, only the `last` one waits.
+    /// Publishes what a queue has learned. As with [`Self::show`], only the `last` state waits for
+    /// a reader.
     pub fn show_learned(&self, learned: impl FnOnce() -> Option<Learned>, last: bool) {
         match self.learned.try_lock() {
             Ok(mut shown) => keep(&mut shown, learned()),
@@ -219,7 +224,7 @@ impl Watch {
         self.tell(Feedback::Answer(*answer, back));
     }
 
-    /// Passes a delay to the controller, in the same way.
+    /// As [`Self::hear`], with a delay that TCP traffic shows.
     pub fn hear_delay(&self, delay: Delay) {
         self.tell(Feedback::Delay(delay));
     }

@@ -9,7 +9,7 @@ use quell_qdisc::time::{Duration, Instant, SEC};
 
 /// Counters for flows, and for hosts.
 const KEPT: usize = 64;
-/// Flows and hosts that are shown.
+/// Number of flows, and of hosts, that are shown.
 const SHOWN: usize = 8;
 const WINDOW: Duration = SEC;
 
@@ -17,7 +17,7 @@ const WINDOW: Duration = SEC;
 #[derive(Clone, Debug)]
 struct Top<K> {
     counts: Vec<Count<K>>,
-    /// Index of the counter used last, since packets arrive in trains.
+    /// Index of the counter used last. It is tried first, since packets of a flow arrive in trains.
     last: usize,
 }
 
@@ -125,7 +125,7 @@ impl<K: Copy + Eq> Largest<K> {
 pub struct TopTalkers {
     /// Flows, with their arriving IP bytes per second.
     pub flows: Largest<Tuple>,
-    /// Hosts, with the same; a packet counts for its source and its destination.
+    /// Hosts, with their IP bytes per second; a packet counts for its source and its destination.
     pub hosts: Largest<Host>,
 }
 
@@ -164,6 +164,7 @@ impl Talkers {
         self.top
     }
 
+    /// Ends the second, if it is over.
     fn turn(&mut self, now: Instant) {
         let seconds = now.saturating_since(self.since) / WINDOW;
         if seconds == 0 {

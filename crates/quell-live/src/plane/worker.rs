@@ -1,12 +1,12 @@
-//! The packet loop of one direction of an interface: the kernel holds the packets, and the link
+//! The packet loop of one direction of an interface: a backend holds the packets, and the link
 //! decides when to send or drop each.
 //!
 //! A direction has one loop, or one per CPU in `--cpu`. Each flow stays at one loop, each loop has
 //! its own queue, and all send on one line, whose rate they share exactly.
 //!
-//! If this process ends, traffic continues: the rule accepts packets when no program reads the
-//! queue, and a full queue accepts what exceeds its length. Only the packets that the kernel holds
-//! at that moment are lost.
+//! With the kernel's packet queues (NFQUEUE), traffic continues if this process ends: the rule
+//! accepts packets when no program reads the queue, and a full queue accepts what exceeds its
+//! length. Only the packets that the kernel holds at that moment are lost.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -30,7 +30,8 @@ use crate::system::messages::tell;
 use crate::system::watchdog::Heartbeat;
 use crate::system::{host, sandbox, sys};
 
-/// Smallest length of the kernel's queue, packets, so that the discipline and not the kernel drops.
+/// Smallest length of the kernel's queue, packets. The queue also holds packets that quell has not
+/// read yet, and packets beyond its length bypass the discipline.
 const MIN_KERNEL_LENGTH: u32 = 65_536;
 
 /// A worker's connections to the rest of the process.
@@ -56,7 +57,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the loop for the packets of a backend. `free`: send every packet immediately.
+    /// Starts the loop for the packets of a backend. With `free` it sends every packet immediately.
     pub fn start(
         backend: impl InterfaceBackend,
         task: Task,
@@ -204,7 +205,7 @@ struct Loop<D> {
     task: Task,
     link: LiveLink,
     mailbox: Arc<Mailbox>,
-    /// What the thread of the learner has to get for this link, until it can be handed over.
+    /// The link's exchange with its learner, until it is in the mailbox.
     exchange: Option<Exchange>,
     pace: Pace,
     parser: Parser,
@@ -431,9 +432,10 @@ mod tests {
     use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
-    /// A backend with a test's packets, which records what became of them.
+    /// A backend that delivers a test's packets and records those that the loop sends.
     struct Fake {
         fd: OwnedFd,
+        /// Places of packets that have not been delivered, and of those that were sent.
         traffic: Arc<Mutex<(Vec<u32>, Vec<u32>)>>,
     }
 

@@ -248,7 +248,8 @@ impl PacketSocket {
     ) -> Option<()> {
         let head = header::ethernet(frame.get(HEADER..)?)?;
         let ethernet: [u8; HEAD] = frame.get(HEADER..HEADER + HEAD)?.try_into().ok()?;
-        // The frame's header moves to the IP packet, and its offsets count from there.
+        // The `virtio_net_hdr` moves to just before the IP packet, from which its offsets then
+        // count.
         frame.copy_within(..HEADER, head);
         shift(&mut frame[head..], -num::count(head).cast_signed())?;
         let parts = Frame::parse(&frame[head..])?;

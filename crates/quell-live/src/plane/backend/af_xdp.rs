@@ -191,6 +191,8 @@ impl Heartbeats {
         Ok(Self { fd, map, queues })
     }
 
+    /// A number of a queue: the time of its loop's last turn, ns (`k` = 0), or the count of frames
+    /// that bypassed the loop (1).
     fn number(&self, queue: u32, k: usize) -> &AtomicU64 {
         let at = 2 * queue.min(self.queues - 1) as usize + k;
         // SAFETY: the mapping has two of them for each queue, aligned; they are shared, and only
@@ -225,8 +227,8 @@ pub struct XdpSocket {
     done: Ring<u64>,
     memory: Arc<Map>,
     chunk: u32,
-    /// Number of the loop's first frame in the UMEM, number of its frames, and frames that its
-    /// queue may hold.
+    /// Index of the loop's first frame in the UMEM, number of its frames, and number of those that
+    /// its queue may hold.
     first: u32,
     frames: u32,
     capacity: u32,

@@ -61,10 +61,10 @@ pub trait InterfaceBackend: Send + 'static {
     fn capacity(&self) -> u32 {
         u32::MAX
     }
-    /// Tells the backend how many packets a discipline holds at most.
+    /// Sets the length of the kernel's queue, packets, if the backend has one.
     fn keep(&mut self, _packets: u32) {}
-    /// Message to `fd` that lets packets pass unmanaged, without its last four bytes, which are
-    /// [`Self::last`]; `None` if the backend has no such message.
+    /// Message to `fd` that lets packets pass unmanaged. [`Self::last`] replaces its last four
+    /// bytes. `None` if the backend has no such message.
     fn opener(&self) -> Option<Vec<u8>> {
         None
     }
@@ -100,6 +100,7 @@ pub struct PacketQueue {
     slots: Vec<Slot>,
     free: Vec<u32>,
     pool: Pool,
+    /// Size of a place in the pool, bytes.
     largest: usize,
     buffer: Vec<u8>,
     /// Verdicts that have not been sent.
@@ -118,13 +119,14 @@ pub struct PacketQueue {
 #[derive(Clone, Copy)]
 struct Slot {
     id: u32,
-    /// Place and number of its bytes, if quell may write to it (mark, wash).
+    /// Place in the pool and length of its bytes, if quell may write to it (mark, wash).
     bytes: Option<(u32, u32)>,
 }
 
 impl PacketQueue {
     /// Opens `count` queues with consecutive numbers from `first` on that are free and not among
-    /// those to which rules lead already (`used`). Each holds at least `length` packets.
+    /// those to which rules lead already (`used`). The kernel holds at most `length` packets in
+    /// each and lets further ones pass.
     pub fn row(
         first: u16,
         used: &[Queues],
@@ -181,6 +183,7 @@ impl PacketQueue {
         }))
     }
 
+    /// Frees a place; returns the kernel's number of its packet.
     fn close(&mut self, place: u32) -> u32 {
         let slot = &mut self.slots[place as usize];
         if let Some((bytes, _)) = slot.bytes.take() {
@@ -424,8 +427,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Opens copies of the `outgoing` or else the arriving packets of the interface with this
-    /// index.
+    /// Opens copies of the egress packets (`outgoing`), or else of the ingress packets, of the
+    /// interface with this index.
     pub fn open(index: u32, outgoing: bool, mtu: u32) -> Result<Self, Error> {
         Ok(Self {
             fd: sys::tap(index).map_err(|e| no_socket("AF_PACKET", &e))?,

@@ -271,7 +271,8 @@ fn kinds() -> Vec<String> {
         .collect()
 }
 
-/// Packets that leave, with their times; places of dropped ones; packets that stay inside.
+/// Runs the steps. Returns the packets that left, with their times; the places of dropped or lost
+/// ones; and the number of packets inside at the end.
 fn drive(
     words: &str,
     steps: &[Step],
@@ -287,7 +288,7 @@ fn drive(
     for (place, &(gap, bytes, flow, ecn, sleep)) in steps.iter().enumerate() {
         now += Duration::from_micros(gap);
         link.arrive(now, live(place as u32, bytes, flow, Ecn::from_bits(ecn)));
-        // A loop that sleeps wakes for the next packet at the latest.
+        // A sleepy loop does not advance the link at a packet after which it sleeps 2 ms or more.
         let awake = !sleepy || sleep < 2000;
         if awake {
             link.advance(now, |due, p| out.push((due, p)));
