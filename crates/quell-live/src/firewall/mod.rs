@@ -100,7 +100,7 @@ impl Changes {
         }
     }
 
-    /// The same with iptables.
+    /// As [`Self::new`], but always with iptables.
     ///
     /// # Errors
     /// If a program is missing, or the interface's name does not suit iptables.

@@ -76,7 +76,7 @@ impl Table {
         command::run("nft", &["-c", "-f", "-"], &self.text).is_ok()
     }
 
-    /// Makes the table if rules are missing or there are other rules in it. Returns the changes.
+    /// Makes the table, replacing one that lacks rules or has other ones. Returns the changes.
     ///
     /// # Errors
     /// nft's message.
@@ -106,7 +106,7 @@ impl Table {
         Ok(self.compare(&text))
     }
 
-    /// The same for this list.
+    /// The rules to add and to remove, by this list of the table.
     fn compare(&self, text: &str) -> RuleChanges {
         let is_listed = |[from, to]: &&[String; 2]| {
             let is_rule = |line: &str| line.contains(from) && line.trim_end().ends_with(to);

@@ -13,7 +13,7 @@ use quell_qdisc::control::pace::Base;
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
-/// Time between two requests to any reflector, and to the same one.
+/// Shortest time between two requests: to any two reflectors, and to the same one.
 const GAP: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_millis(200);
 /// Time after which a request counts as unanswered: longer than the queue of any modem, so that
@@ -21,17 +21,19 @@ const REST: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(30);
 /// Timestamp requests without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
-/// From then on one in this many requests is a timestamp request again, since a full modem may have
-/// dropped all of the first.
+/// After these, one in this many requests is a timestamp request again, since a full modem may have
+/// dropped the first ones.
 const AGAIN: u16 = 16;
-/// If a one-way delay grows by this much more than the round trip, a clock is wrong, and the
-/// answer is ignored. This many consecutive answers show that the clock was set (this machine's is
-/// late after a suspension). A clock that is set again within this time is no longer used.
+/// If a one-way delay grows by `WRONG` more than the round trip, a clock is wrong, and the answer
+/// is ignored. `WRONG_ANSWERS` consecutive ones show that a clock was set (or that this machine was
+/// suspended, which stops its clock). Timestamps of a reflector whose clock is set again within
+/// `SETTLED` are no longer used.
 const WRONG: Duration = Duration::from_millis(100);
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Duration = Duration::from_secs(60);
-/// A round trip does not show which direction is slow. It is ignored if at least this many
-/// reflectors have measured both directions within this time, ns; so many must agree.
+/// An answer with only a round trip does not show which direction is slow. It is ignored if at
+/// least `MIN_AGREEING` reflectors have measured both directions within `LATELY`: that many are
+/// enough for a controller to compare.
 const MIN_AGREEING: usize = 2;
 const LATELY: Duration = SEC;
 /// Length of a day, after which timestamps start again at 0, ms.
@@ -61,13 +63,16 @@ struct Least([Base; 3]);
 #[derive(Clone, Debug)]
 struct Reflector {
     address: IpAddr,
+    /// Whether it gets timestamp requests now.
     dated: bool,
     /// Whether it may get timestamp requests again: IPv4, and its clock has been usable so far.
     may_date: bool,
     sequence: u16,
+    /// Requests without an answer, the oldest first.
     open: VecDeque<Request>,
-    /// Timestamp requests since the last answer to one.
+    /// Timestamp requests since the last answer.
     tries: u32,
+    /// Consecutive answers with wrong timestamps.
     wrong: u32,
     /// Offsets added to the one-way delays since a clock was set, and the time of that.
     moved: [Duration; 2],
@@ -124,6 +129,7 @@ pub struct Prober<W> {
     reflectors: Vec<Reflector>,
     turn: usize,
     due: Instant,
+    /// ICMP identifier of all requests.
     number: u16,
     words: W,
     /// Time of day at time 0, ms since midnight UTC.
@@ -133,7 +139,7 @@ pub struct Prober<W> {
 impl<W: FnMut() -> Option<u32>> Prober<W> {
     /// A prober for reflectors at these addresses. `began_ms` is the time of day at its time 0, ms
     /// since midnight UTC. `words` must be unpredictable: with a predictable word, answers can be
-    /// forged without seeing the requests. While it returns none, no request is sent.
+    /// forged without seeing the requests. While it returns `None`, no request is sent.
     pub fn new(addresses: &[IpAddr], mut words: W, began_ms: u64) -> Self {
         let reflectors = addresses.iter().map(|address| Reflector {
             address: *address,
@@ -205,7 +211,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         if reflector.dated {
             reflector.tries += 1;
             if reflector.tries > TRIES && reflector.seen.answered == 0 {
-                // Until an answer to one of these or a later timestamp request arrives.
+                // An answer to any timestamp request, also to a late one, sets it again.
                 reflector.dated = false;
             }
         }
@@ -290,7 +296,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 }
 
 impl Reflector {
-    /// Switches the reflector to echo requests; outstanding requests are forgotten.
+    /// Switches the reflector to echo requests for good; outstanding requests are forgotten.
     fn undate(&mut self) {
         (self.dated, self.may_date) = (false, false);
         self.open.clear();
@@ -363,10 +369,13 @@ impl Reflector {
     }
 }
 
-/// The delays in an answer.
+/// The usable delays in an answer.
 enum AnswerContents {
+    /// One-way delays, to the reflector and back.
     Ways([Duration; 2]),
+    /// Only the round trip.
     RoundTrip,
+    /// None: the answer is ignored.
     Nothing,
 }
 

@@ -530,9 +530,9 @@ fn payload_bytes(protocol: u8, rest: &[u8]) -> usize {
     rest.len().saturating_sub(header)
 }
 
-/// Identifier of an echo or timestamp message of ICMP (RFC 792, RFC 4443), in place of ports.
-/// Without it, packets with the forged address of a reflector would delay its answers, whose
-/// identifier is random.
+/// Identifier of an echo or timestamp message of ICMP (RFC 792, RFC 4443), in place of ports. The
+/// identifier of the answers of reflectors is random. Without it, packets with the forged address
+/// of a reflector would be in the flow of its answers and delay them.
 fn icmp_identifier(protocol: u8, rest: &[u8]) -> Option<[u8; 4]> {
     match (protocol, rest) {
         (ICMP, [0 | 8 | 13 | 14, _, _, _, a, b, ..]) | (ICMP6, [128 | 129, _, _, _, a, b, ..]) => {

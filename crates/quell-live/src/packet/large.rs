@@ -39,7 +39,7 @@ pub struct Large {
 struct Kept {
     bytes: Box<[u8]>,
     length: usize,
-    /// Packets that have not left or been dropped.
+    /// Packets that have neither left nor been dropped.
     left: u32,
 }
 
@@ -78,14 +78,14 @@ impl Large {
         Some(&mut self.kept[next as usize].bytes)
     }
 
-    /// The first `length` bytes of that buffer.
+    /// The first `length` bytes of the buffer that [`Self::room`] has returned.
     pub fn read(&self, length: usize) -> &[u8] {
         let next = self.free.last().map_or(0, |next| *next as usize);
         &self.kept[next].bytes[..length]
     }
 
-    /// Keeps the frame in that buffer if it is several packets of at most `mtu` bytes. Returns the
-    /// place of the first packet; the others' places follow.
+    /// Keeps the frame in the buffer that [`Self::room`] has returned, if it is several packets of
+    /// at most `mtu` bytes. Returns the place of the first packet; the others' places follow.
     pub fn keep(&mut self, length: usize, mtu: u32) -> Option<u32> {
         let frame = Frame::parse(self.read(length))?;
         let count = num::count(frame.count());
@@ -121,9 +121,9 @@ impl Large {
         }
     }
 
-    /// Adds a packet to what leaves; with `mark` it is marked. `out` gets each finished frame in
-    /// parts, with its number of packets, and returns whether the frame was sent. Returns whether
-    /// this packet was marked here and sent.
+    /// Adds a packet that leaves (place, flow hash, whether to mark it) to the run of its flow.
+    /// `out` gets each finished frame in parts, with its number of packets, and returns whether the
+    /// frame was sent. Returns whether this packet was marked here and sent.
     pub fn push(
         &mut self,
         (place, hash, mark): (u32, u32, bool),

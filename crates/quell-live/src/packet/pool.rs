@@ -9,7 +9,9 @@ const CHUNK: usize = 256;
 pub struct Pool {
     chunks: Vec<Box<[u8]>>,
     free: Vec<u32>,
+    /// Bytes of a place.
     size: usize,
+    /// Most pieces of memory.
     most: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Frames of a device with offloads: one large packet contains many, and checksums may be
 //! incomplete. The queue must count real packets, so this file splits them as a network card does.
-//! The checksums stay open: the receiving device completes them where they are needed, which is not
-//! the case on the way to a socket of the same machine.
+//! The checksums stay incomplete (open): the receiving device completes them if they are needed,
+//! and a socket of the same machine does not need them.
 //!
 //! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h),
 //! in the machine's byte order.
@@ -14,9 +14,9 @@ use crate::packet::header::{self, Layer};
 
 /// Size of the header before each packet, in both directions, bytes.
 pub const HEADER: usize = 10;
-/// Most packets of a frame: 64 KiB at Linux's smallest MSS (TCP_MIN_MSS, 88 bytes). The number is
-/// limited and not the size of the segments, since the kernel merges segments of any size if they
-/// are equally long. UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
+/// Most packets of a frame: 64 KiB at Linux's smallest MSS (TCP_MIN_MSS, 88 bytes). Segments may be
+/// smaller, since the kernel merges segments of any size if they are equally long; only their
+/// number is limited. UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
 pub const MAX_PACKETS: usize = 65_535 / 88;
 /// Most IP headers of a packet: its own and those of tunnels.
 const LAYERS: usize = 4;
@@ -173,7 +173,7 @@ impl<'a> Frame<'a> {
 
     /// Writes the headers of one frame of `count` packets from `first` on into `out`. Returns where
     /// the headers end there, and the range of the payload in this frame's bytes. `None` if there
-    /// are fewer packets or too little room, or if several packets are in a tunnel.
+    /// are fewer packets, if `out` is too small, or for several packets of a tunnel.
     pub fn headers(
         &self,
         first: usize,
