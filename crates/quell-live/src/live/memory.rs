@@ -24,7 +24,7 @@ use crate::system::state::{Command, LEARNED, StateFile};
 const PERIOD: Duration = Duration::from_secs(60);
 /// Time of the first writing: early, so that a folder without write permission is noticed.
 const FIRST: Duration = Duration::from_secs(5);
-/// Time in which loops answer the request for what they have learned.
+/// Time from the request to the writing, in which the loops show what they have learned.
 const SHOWN: Duration = Duration::from_secs(1);
 
 /// The command that owns these files.
@@ -88,8 +88,8 @@ impl Memory {
         memory
     }
 
-    /// The same for a direction whose words may have changed; must be called before its loops learn
-    /// of them.
+    /// Gives the loops of a direction whose queue words may have changed the state in the file of
+    /// the new words. Must be called before the loops get the new words.
     pub fn change(&mut self, direction: &Direction) {
         self.each(|kept, dev| match kept.name == direction.name {
             true => kept.change(dev, &direction.params),

@@ -1,6 +1,6 @@
 //! `quell live`: manages the queue of an interface's egress or ingress traffic
-//! (docs/how-to/live.md). This file has the command's run and its messages; options are in
-//! `settings`, and `worker` moves the packets.
+//! (docs/how-to/live.md). This file runs the command and prints its messages; `settings` checks the
+//! options, and `plane::worker` moves the packets.
 
 mod check;
 mod memory;
@@ -127,7 +127,7 @@ fn run(options: &Options) -> Result<(), Error> {
     // The signals are blocked, not handled: from here on only `watch` receives them.
     let signals =
         Signals::hold(options.config.is_some()).map_err(|e| Error::new(host::reason(&e)))?;
-    // Before the interface is taken, so that a port in use costs no packet.
+    // Before the interface is taken, so that an error about a port in use affects no packet.
     let mut server = Server::bind(Endpoints {
         status: plan.options.status.as_deref(),
         metrics: plan.options.metrics,
@@ -176,6 +176,7 @@ fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
+/// The counts of each direction, printed at the end.
 fn table(plan: &Plan, snapshots: &[(&'static str, Snapshot)]) -> String {
     let titles = ["", "rate", "packets", "sent", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];

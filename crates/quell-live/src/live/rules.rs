@@ -86,7 +86,8 @@ pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
         error.remedy("stop that one first")
     };
     let has = "another quell live is running on it";
-    // The state file's lock excludes only this user's processes, and names exactly this interface.
+    // Unlike the state file's lock, this one excludes processes of all users, but also those on
+    // other interfaces with an equal index modulo `COUNT`.
     let or_like = || {
         let count = exclusive::COUNT;
         taken(&format!(

@@ -59,8 +59,9 @@ pub struct Running {
 }
 
 /// Number of an interface's first packet queue: a hash (FNV-1a) of the interface's name and index.
-/// A rule that a killed process left matches by name; if two interfaces have exchanged names since
-/// then, that rule must not lead to the queues of the interface with the same index.
+/// A rule that a killed process left matches by the interface's name. If the number depended on the
+/// index alone and two interfaces had exchanged names since, the rule would lead packets of one
+/// interface to the queues of the other.
 fn first_queue(dev: &Interface) -> u16 {
     let bytes = dev.name.bytes().chain(dev.index.to_le_bytes());
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
@@ -227,7 +228,8 @@ impl Running {
         index
     }
 
-    /// Must be called before sockets are bound to the interfaces.
+    /// Registers the interfaces, to notice when sockets lose them. Must be called before sockets
+    /// are bound to them.
     fn bind(&mut self) -> Result<(), Error> {
         self.interfaces.iter_mut().try_for_each(Interface::bind)
     }
@@ -244,7 +246,8 @@ impl Running {
         self.work(plan, name, backends, &task, managed.is_none())
     }
 
-    /// Starts the loops of a direction, one for each backend, under the watchdog.
+    /// Starts the loops of a direction, one for each backend, under the watchdog. With `free` they
+    /// send every packet immediately.
     fn work(
         &mut self,
         plan: &Plan,
@@ -286,6 +289,7 @@ impl Running {
             .collect())
     }
 
+    /// Sends all held packets, removes the rules and ends the loops.
     fn release(&mut self) -> Result<(), Error> {
         if let Some(prober) = self.prober.take() {
             prober.end();
@@ -389,7 +393,8 @@ impl Running {
             sys::any_readable(fds, left);
             match signals.next() {
                 Some(libc::SIGHUP) if options.config.is_some() => self.reload(plan, options, say),
-                // Without a configuration file SIGHUP ends it, too: its terminal has closed.
+                // Without a configuration file SIGHUP ends the command, too: its terminal has
+                // closed.
                 Some(_) => return Ok(()),
                 None => {}
             }

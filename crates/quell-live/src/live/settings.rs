@@ -62,7 +62,7 @@ pub struct Plan {
     pub directions: Vec<Direction>,
     /// CPU of each loop of a direction; without `--cpu` there is one loop, on any CPU.
     pub loops: Vec<Option<usize>>,
-    /// Hosts that get echo requests, with `--autorate`.
+    /// Hosts that get ICMP requests, with `--autorate`.
     pub reflectors: Vec<IpAddr>,
 }
 
@@ -410,7 +410,7 @@ impl Direction {
 /// Parses queue words. If the queue's model cannot be read, returns a substitute and the model's
 /// error.
 fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
-    // On a real link every learned controller gets a guard. Other queues do not know the word.
+    // On a real link every learned controller gets a guard. Other queues refuse the word.
     let guarded = Queue::parse(&format!("{aqm} guard"));
     match guarded.or_else(|_| Queue::parse(aqm)) {
         Ok(queue) => Ok((queue, None)),

@@ -121,8 +121,8 @@ pub struct DeviceLoss {
 }
 
 impl DeviceLoss {
-    /// The reason to open the interfaces again, if there is one. An error if one is missing for
-    /// [`GRACE`] or longer.
+    /// The reason to open the interfaces again, if there is one. It is an error if an interface has
+    /// been missing for [`GRACE`].
     pub fn reason(&mut self, links: Links, now: Instant) -> Result<Option<String>, Error> {
         if let Links::Missing(name) = links {
             let since = *self.missing.get_or_insert(now);

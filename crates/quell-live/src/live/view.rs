@@ -74,8 +74,8 @@ pub fn check() -> Result<(), Error> {
         .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))
 }
 
-/// Recent mean sojourn times of each direction, ms, by its name; none for a bin in which no packet
-/// left.
+/// Recent mean sojourn times of each direction, ms, by its name; `None` for a bin in which no
+/// packet left.
 type Histories = HashMap<String, History>;
 
 fn remember(histories: &mut Histories, queues: &[QueueStatus]) {

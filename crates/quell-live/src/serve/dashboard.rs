@@ -21,7 +21,7 @@ const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r
 /// Most queues in the page's state, since `quell watch --flows` has thousands.
 const MAX_QUEUES: usize = 64;
 
-/// Names the token, so that the address stays the same and can be kept as a bookmark.
+/// Environment variable with the token. With it the address stays the same and can be bookmarked.
 pub const TOKEN: &str = "QUELL_DASHBOARD_TOKEN";
 /// Fewest letters and digits of a token that a user chooses: as hexadecimal digits they have 128
 /// bits.
@@ -30,7 +30,7 @@ const MIN_TOKEN_LEN: usize = 32;
 /// The token: that of the environment, or a random one.
 ///
 /// # Errors
-/// If that of the environment can be guessed.
+/// If that of the environment is too short, or has other characters than letters and digits.
 pub fn token() -> Result<String, Error> {
     chosen(std::env::var_os(TOKEN))
 }

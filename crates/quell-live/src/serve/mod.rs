@@ -357,7 +357,9 @@ struct Client {
     endpoint: Endpoint,
     /// The request as far as received; `None` if none is expected.
     request: Option<Vec<u8>>,
+    /// Bytes that have not been written.
     answer: Vec<u8>,
+    /// Time at which it is disconnected.
     until: Instant,
 }
 
@@ -406,6 +408,7 @@ impl Connections {
         }
     }
 
+    /// Adds a client. If there are [`MAX_CLIENTS`], it disconnects the oldest.
     fn admit(&mut self, fd: OwnedFd, endpoint: Endpoint) {
         if self.clients.len() >= MAX_CLIENTS {
             self.clients.remove(0);
@@ -504,6 +507,7 @@ fn ambiguous(request: &[u8]) -> bool {
     request.contains(&0) || request.windows(2).any(odd)
 }
 
+/// Whether a `Host` header names this machine: 127.0.0.1 or localhost, with or without a port.
 fn local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,

@@ -40,7 +40,7 @@ pub struct QueueStatus {
     pub hosts: Vec<(String, f64)>,
     /// Present and past faults.
     pub faults: Vec<String>,
-    /// Gauges of a law in the kernel, by title.
+    /// Gauges of a queue that `quell attach` has put into the kernel, by title.
     pub gauges: BTreeMap<&'static str, f64>,
 }
 
