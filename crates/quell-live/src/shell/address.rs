@@ -124,8 +124,8 @@ pub struct Block {
 
 impl Block {
     /// The blocks that a new shell may take, given this namespace's interfaces (name, address,
-    /// mask) and routes. Blocks that another network uses are left out (carriers and VPNs use the
-    /// same addresses); those to which no route leads come first. Empty if shells are nested too
+    /// mask) and routes. Blocks that another network uses are left out (carriers and VPNs use these
+    /// pools, too); those to which no route leads come first. Empty if shells are nested too
     /// deeply.
     pub fn candidates(interfaces: &[(String, u32, u32)], routes: &[Route]) -> Vec<Block> {
         let mut blocks = Self::all(interfaces);
@@ -185,7 +185,7 @@ impl Block {
         Ipv4Addr::from(self.base + end)
     }
 
-    /// The same as an IPv6 address.
+    /// The corresponding IPv6 address.
     pub fn address6(&self, end: u32) -> Ipv6Addr {
         let [a, b, c, d, e, f] = SIX;
         let low = self.base + end;

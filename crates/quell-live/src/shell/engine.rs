@@ -175,7 +175,7 @@ impl Loop {
                     missed,
                     ..self.link.view()
                 };
-                // A reader of the view before must not delay packets.
+                // A thread that reads the previous view must not delay packets.
                 if let Ok(mut view) = view.try_lock() {
                     *view = seen;
                 }

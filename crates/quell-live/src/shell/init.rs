@@ -108,7 +108,7 @@ impl Plan {
 pub enum Kind {
     /// The far side's device; the value is 1 if it has IPv6. The message carries its descriptor.
     Outer = 1,
-    /// The same for the command's device.
+    /// The command's device; value and message as for [`Kind::Outer`].
     Inner,
     /// Everything is set up; the process waits for a message before it runs the command.
     Ready,
@@ -131,7 +131,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    /// Nothing that can fail.
+    /// No step: the report is not about a failed one.
     None,
     /// Writing the maps of the user namespace.
     User,
@@ -239,6 +239,7 @@ struct Init<'a> {
 }
 
 impl Init<'_> {
+    /// Sends a report, with a descriptor if one is given.
     fn tell(&self, kind: Kind, value: c_int, fd: Option<RawFd>) {
         let report = Report {
             kind,
@@ -250,6 +251,7 @@ impl Init<'_> {
         }
     }
 
+    /// Reports that a step failed, and ends this process.
     fn fail(&self, step: Step, error: &std::io::Error) -> ! {
         let report = Report {
             kind: Kind::Failed,
@@ -354,6 +356,7 @@ impl Init<'_> {
         }
     }
 
+    /// Makes and configures a device, and sends its descriptor to quell.
     fn device(&self, kind: Kind, end: &End) {
         let file = self.need(
             Step::Device,
@@ -461,7 +464,7 @@ extern "C" fn forward(signal: c_int) {
     }
 }
 
-/// Ends all processes and this one.
+/// Kills all children, then ends this process.
 extern "C" fn end(_: c_int) {
     kill_children();
     exit(1)
@@ -565,7 +568,8 @@ fn default_signals(ignored_hangup: bool) {
     }
 }
 
-/// Waits up to two seconds until a socket listens in this network namespace.
+/// Waits up to two seconds until a TCP socket listens, or there is a UDP socket, in this network
+/// namespace.
 fn wait_for_listener() {
     let mut text = [0u8; 4096];
     for _ in 0..200 {

@@ -111,6 +111,7 @@ pub struct Shell {
     connections: Option<Watcher>,
     /// Set when a device was deleted.
     gone: Arc<AtomicBool>,
+    /// Whether [`Self::link_lost`] has reported that.
     gone_told: bool,
     /// Location of the link's far side.
     pub outside: FarSide,
@@ -120,6 +121,7 @@ pub struct Shell {
     pub device: String,
     /// Network of the shell's addresses, as in `100.64.0.0/18`.
     pub network: String,
+    /// Errno, if the command could not be executed.
     not_executed: Option<c_int>,
     /// How the server ended, if it has.
     pub server_ended: Option<ExitStatus>,
@@ -273,7 +275,7 @@ impl Shell {
             engine("down", config.down, &outer, &inner)?,
             engine("up", config.up, &inner, &outer)?,
         );
-        // Not earlier, or the first process would inherit its socket.
+        // Bound only now, so that the first process has not inherited the socket.
         let mut dashboard = Server::bind(Endpoints {
             dashboard: config.dashboard,
             ..Endpoints::default()
@@ -473,8 +475,8 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
                     errno: report.value,
                 });
             }
-            // Other reports before the command runs are about the server and are lost; only `wait`
-            // handles them.
+            // Other reports before the command runs are about the server. They are discarded here;
+            // only `wait` handles them.
             _ => {}
         }
     }
