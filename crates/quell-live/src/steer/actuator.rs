@@ -195,8 +195,8 @@ impl Actuator {
         }
     }
 
-    /// Makes the watchdog remove the filter at the end, and clsact if quell made it and there are
-    /// no filters of `others`.
+    /// Makes the watchdog remove the filter at the end, and clsact if quell made it and other
+    /// programs have no filters there (`others`).
     fn guard_hook(&mut self, others: bool) -> Result<(), Error> {
         let Some(dropping) = &mut self.dropping else {
             return Ok(());
@@ -281,7 +281,8 @@ impl Dropping {
         }))
     }
 
-    /// Tells the watchdog that the loop runs, and so notices filters that others add at clsact.
+    /// Tells the watchdog that the loop runs: only then is it known which filters other programs
+    /// have at clsact, and only then does the watchdog remove clsact.
     pub fn turn(&self) {
         if let Some(heartbeat) = &self.heartbeat {
             heartbeat.turn(0);

@@ -188,9 +188,9 @@ fn program(map: &OwnedFd) -> Vec<u64> {
     // Mark or drop?
     p.load(1, 7, MARKS);
     p.jump_at_least(8, 1, drop);
-    // A packet that shares its headers with a clone cannot be marked, such as a bridged one whose
-    // arrival a program captures. This call gives it headers of its own; length 0: all that are in
-    // linear memory. If it fails, so does the mark.
+    // A packet that shares its headers with a clone cannot be marked; a bridged packet does if a
+    // program captures its arrival. This call gives it headers of its own; length 0: all that are
+    // in linear memory. If it fails, so does the mark.
     p.copy(1, 6);
     p.set(2, 0);
     p.call(PULL_DATA);

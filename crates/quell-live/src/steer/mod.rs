@@ -46,8 +46,11 @@ struct Plan {
     source: Source,
     /// Name of the controller or source, for messages.
     by: String,
+    /// Time between two samples.
     every: Duration,
+    /// Rate of the line, if it was given.
     rate: Option<Rate>,
+    /// Time for which a line on standard input is valid.
     valid: Duration,
     duration: Option<Duration>,
     dry_run: bool,

@@ -105,7 +105,8 @@ impl Saved {
         }
     }
 
-    /// Whether the file is from an earlier system start, so that its device is another one.
+    /// Whether the file is from an earlier system start, so that its interface index may now belong
+    /// to another device.
     fn is_old(&self) -> bool {
         host::is_earlier(self.boot)
     }
@@ -192,6 +193,8 @@ pub fn undo(file: &StateFile) -> Result<usize, Error> {
     Ok(count)
 }
 
+/// Removes the filter and restores the settings. Returns the number of restored disciplines, plus 1
+/// for a removed filter.
 fn put_back(saved: &Saved) -> Result<usize, Error> {
     let mut dump = Dump::new().map_err(rtnetlink::failed)?;
     let there = match tree::rows(&mut dump, saved.device) {

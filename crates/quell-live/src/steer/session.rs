@@ -31,7 +31,7 @@ use crate::system::watchdog::STUCK_TIMEOUT;
 use crate::system::{sandbox, sys};
 use scan::ScanResult;
 
-/// Longest time between two turns; the watchdog counts turns.
+/// Longest time between two turns: less than the watchdog's timeout ([`STUCK_TIMEOUT`]).
 const TURN: Duration = Duration::from_millis(100);
 /// Interval of the checks of the watchdog and the reflectors.
 const LOOK: Duration = SEC;
@@ -57,8 +57,9 @@ pub struct Session {
     /// Time until which the last line from standard input is valid.
     valid_until: Option<Instant>,
     changes: u64,
+    /// Samples that were skipped because their time had passed.
     left_out: u64,
-    /// Samples that the reader of standard output did not accept.
+    /// Times that lines were not written because nothing read standard output.
     unread: u64,
     fallbacks: u64,
     /// Whether another program has changed a steered queue or a filter, so that the queues must be
@@ -69,7 +70,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Finds the queues and records their settings.
+    /// Unless it is a dry run, restores what a killed process left changed and starts the watchdog.
+    /// Then finds the queues and records their settings.
     pub fn new(plan: Plan) -> Result<Self, Error> {
         // Before the watchdog is forked, which must not be ended by signals to this process.
         let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
@@ -212,6 +214,7 @@ impl Session {
         }
     }
 
+    /// The loop: waits for events and handles them, until one of them ends it.
     fn turns(&mut self) -> Result<(), Error> {
         let begin = sys::monotonic();
         let end = self

@@ -57,14 +57,14 @@ pub struct Steered {
     /// Size of the link's header, bytes, and the charging of bytes if the rate is steered.
     header: u64,
     charge: Charge,
-    /// Rate limit of a discipline or class above it, and the description of that.
+    /// Limit of its rate, and a description of the discipline or class that sets it.
     cap: Option<(Rate, String)>,
     /// Handles of this class and of the classes below it, if it is a class.
     classes: Vec<u32>,
     /// Disciplines below these classes, with their drops, and whether they were listed since the
     /// last sample.
     below: Vec<(Key, u32, bool)>,
-    /// Packets that they have dropped since then.
+    /// Packets that these disciplines have dropped since the last sample.
     lost: Option<u64>,
     meter: Meter,
     /// Time and counters of the last sample, and the bytes dropped until then (0: not reported).
@@ -245,7 +245,7 @@ impl Steered {
         (look, rates)
     }
 
-    /// `arrived`: bytes that have arrived so far, if the kernel reports them.
+    /// Updates the gauges. `arrived`: bytes that have arrived so far, if the kernel reports them.
     fn read(
         &mut self,
         now: time::Instant,
@@ -277,9 +277,9 @@ impl Steered {
             g.departed_bytes += charge.of(sent, packets);
             g.departures += packets;
             g.drops_overflow += drops;
-            // Where the kernel does not report their bytes, their size is taken to be the mean of
-            // those that waited, since a discipline with flows drops where most wait, else of those
-            // sent since then, else of all.
+            // If the kernel does not report the bytes of dropped packets, each counts with a mean
+            // size: that of the packets that waited at the last sample, since a discipline with
+            // flows drops from the longest one; else of those sent since; else of all sent so far.
             let waited = (last.backlog_bytes.into(), last.backlog_packets.into());
             let all = (counters.bytes, counters.packets);
             let means = [waited, (sent, packets), all].into_iter();
@@ -679,7 +679,7 @@ mod tests {
             );
             (queue.gauges.drops_overflow, queue.gauges.dropped_bytes)
         };
-        // Queue 20: is below another class.
+        // The queue with handle 20 is below another class.
         assert_eq!(look(1000, 0, &[(1, u32::MAX - 1), (2, 70)]), (0, 0));
         // Five drops, two of which were refused packets; the counter wraps.
         assert_eq!(look(11_000, 2, &[(1, 3), (2, 90)]), (5, 5000));

@@ -17,6 +17,7 @@ pub struct Attached {
     /// Opens the page of a device.
     open: fn(u32) -> Result<Page, Error>,
     devices: HashMap<u32, Device>,
+    /// Errors that have been reported.
     said: BTreeSet<String>,
     notes: Vec<String>,
 }

@@ -6,7 +6,8 @@ use quell_qdisc::time::Instant;
 use crate::rtnetlink::message::Counters;
 
 const SECOND: f64 = 1e9;
-/// Time constant with which backlogged intervals fade in the rate for the sojourn time, ns.
+/// Time constant of the mean rate of intervals with backlog, from which the sojourn time is
+/// computed, ns.
 const MEMORY: f64 = 100e6;
 
 /// Rates between two samples of a queue; `None` at the first one.

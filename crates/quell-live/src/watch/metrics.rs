@@ -85,6 +85,7 @@ const LAW: [(&str, &str, f64); 8] = [
 pub struct LatestSamples {
     /// Samples of the present round.
     next: Vec<Row>,
+    /// Samples of the last round, which clients get.
     shown: Arc<Mutex<Vec<Row>>>,
 }
 

@@ -57,9 +57,9 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         return Err(Error::new("must be from 1ms to 60s").key("--every"));
     }
     let duration = time("--duration", options.duration.as_deref())?;
-    // Blocked before there is another thread.
+    // Signals are blocked before there is another thread.
     let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
-    // Before anything is written, so that a port in use costs no file.
+    // Before a file is opened, so that an error about a port in use overwrites none.
     let mut server = Server::bind(Endpoints {
         metrics: options.metrics,
         dashboard: options.dashboard,
@@ -145,6 +145,7 @@ struct Watch<'a> {
     /// Latest samples for the server, and the time of their next update.
     board: Option<(LatestSamples, time::Instant)>,
     quiet: bool,
+    /// Number of queues in the last complete sample.
     queues: usize,
     samples: u64,
     /// Samples that were skipped because their time had passed.

@@ -65,7 +65,7 @@ pub struct Output<'a> {
 }
 
 enum Target<'a> {
-    /// Standard output. Writing waits for its reader until one of these signals.
+    /// Standard output. Writing waits for its reader until one of these signals arrives.
     Standard(&'a Signals),
     File(Files<'a>),
 }
@@ -192,7 +192,7 @@ impl<'a> Output<'a> {
     pub fn explain(&self, error: &io::Error) -> Error {
         match &self.target {
             Target::Standard(_) => Error::new(format!("standard output: {}", host::reason(error))),
-            // Says what is wrong with the file that is at the path now.
+            // The error says what is wrong with the file that is at the path now.
             Target::File(files) if error.kind() == ErrorKind::Other => failed(&files.path, error),
             Target::File(files) => failed(&files.path, error)
                 .remedy(format!("its {} bytes are whole lines", files.written)),
@@ -241,7 +241,7 @@ impl Files<'_> {
         let file = self.file.metadata()?;
         let here = |at: &fs::Metadata| (at.dev(), at.ino()) == (file.dev(), file.ino());
         match fs::symlink_metadata(&self.path) {
-            // The name of a pipe may go as soon as both ends are open.
+            // The name of a pipe may be deleted as soon as both ends are open.
             _ if !file.is_file() => Ok(false),
             Ok(at) if here(&at) => Ok(false),
             Ok(_) => Err(io::Error::other("another file has taken its place")),
@@ -256,6 +256,7 @@ impl Files<'_> {
         Ok(())
     }
 
+    /// Whether the file is to be finished.
     fn due(&self, now: Instant) -> bool {
         match self.rotate {
             Rotate::Never => false,
@@ -273,6 +274,7 @@ impl Files<'_> {
         self.path.with_extension(name)
     }
 
+    /// Finishes the file, which gets a number, and starts the next one.
     fn next(&mut self, now: Instant) -> io::Result<()> {
         self.number += 1;
         // Files of an earlier run are kept. With `--keep` their numbers do not start at 1, so each

@@ -59,15 +59,18 @@ pub struct Sampler {
     only: Option<u32>,
     state: State,
     attached: Attached,
+    /// Devices whose classes are sampled, too.
     classful: BTreeSet<u32>,
 }
 
 /// State that is kept from one sample to the next.
 #[derive(Debug, Default)]
 struct State {
+    /// Number of the present sample. Wraps.
     count: u32,
     /// Names of devices by index; `None` for one that is not wanted.
     names: HashMap<u32, Option<String>>,
+    /// Meter of each queue, with the number of the last sample that had the queue.
     meters: HashMap<Key, (u32, Meter)>,
 }
 

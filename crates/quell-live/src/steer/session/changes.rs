@@ -1,4 +1,4 @@
-//! Changes of the queues, and what ends them.
+//! Makes and restores changes of the queues, and handles a device that vanishes and comes back.
 
 use quell_link::Error;
 use quell_qdisc::time::Instant;
@@ -45,8 +45,8 @@ impl Session {
         let outcomes = match actuator.rtnl.send() {
             Ok(outcomes) => outcomes,
             Err(e) => {
-                // Perhaps only the answer was lost and not the request. What may have been changed
-                // must be restored.
+                // Perhaps only the answer was lost, and not the request. The changes count as made,
+                // so that they are restored.
                 for (at, values) in asked {
                     self.queues[at].made(now, &values);
                 }
@@ -60,7 +60,7 @@ impl Session {
                     queue.made(now, &values);
                     self.changes += 1;
                 }
-                // The next sample shows what became of it.
+                // The next sample notices that the queue no longer exists.
                 Err(refusal) if refusal.is_gone() => {}
                 Err(refusal) => return Err(refusal.explain(&queue.name)),
             }
@@ -68,13 +68,13 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets the queues, which no longer exist, nor do their changes.
+    /// Forgets the queues, which no longer exist: they need no restoration.
     pub(super) fn forget(&mut self) {
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         self.queues.clear();
         if let Some(actuator) = &mut self.actuator {
-            // If the device exists, so does the filter. If that cannot be removed now, the file
-            // still names it.
+            // The filter exists as long as the device. If it cannot be removed now, the state file
+            // stays, which names it.
             let unhooked = actuator.unhook(&mut self.dump);
             actuator.watchdog.dismiss();
             actuator.heartbeats.clear();

@@ -21,7 +21,7 @@ use crate::watch::lines::Format;
 
 /// The result of sampling the queues.
 pub(super) enum ScanResult {
-    /// All queues are there.
+    /// All queues exist, and no other program has changed them, as far as is known.
     All,
     /// The device no longer exists, or another program removed a steered queue: with a description.
     Gone(String),
