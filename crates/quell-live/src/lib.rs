@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 // Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, whose name says
-// what becomes of a value that does not fit.
+// what happens to a value that does not fit.
 #![cfg_attr(
     not(test),
     deny(

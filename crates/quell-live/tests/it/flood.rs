@@ -42,7 +42,9 @@ struct Source {
     bytes: u32,
 }
 
-/// Sorted delays of the watched flow and the largest number of packets held.
+/// Runs a call beside four other flows and, if given, a flood of this many flows with this interval
+/// between packets. Returns the sorted delays of the call's packets, and the largest number of
+/// packets held.
 fn run(words: &str, flood: Option<(u32, Duration)>, span: Duration) -> (Vec<Duration>, usize) {
     const WATCHED: u32 = u32::MAX;
     let source = |flow, every: Duration, bytes| Source {

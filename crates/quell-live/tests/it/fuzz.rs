@@ -30,7 +30,7 @@ fn tcp(payload: usize) -> Vec<u8> {
     t
 }
 
-/// Valid packets as networks send them.
+/// Valid packets, and unusual ones that networks carry: fragments, extension headers, tunnels.
 fn honest() -> Vec<Vec<u8>> {
     let udp = [0, 1, 0, 2, 0, 12, 0, 0, 1, 2, 3, 4];
     let mut chain = vec![60, 0, 0, 0, 0, 0, 0, 0, 51, 1];

@@ -215,7 +215,7 @@ fn answers_to_other_requests_are_left_out() {
     assert!(!any);
 }
 
-/// Does everything that is done with messages; returns the number of bytes written.
+/// Parses messages and writes their queues in every format; returns the number of bytes written.
 fn digest(bytes: &[u8]) -> usize {
     let mut out = Vec::new();
     messages(bytes, SEQUENCE, |message| {
