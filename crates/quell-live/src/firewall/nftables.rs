@@ -76,7 +76,7 @@ impl Table {
         command::run("nft", &["-c", "-f", "-"], &self.text).is_ok()
     }
 
-    /// Makes the table, replacing one that lacks rules or has other ones. Returns the changes.
+    /// Makes the table again if rules are missing or it has other rules. Returns the changes.
     ///
     /// # Errors
     /// nft's message.
