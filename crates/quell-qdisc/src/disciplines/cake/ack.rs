@@ -22,6 +22,7 @@ enum Sack {
     Exceeded,
 }
 
+/// Compares their SACK blocks.
 fn compare(old: &Acknowledgment, new: &Acknowledgment) -> Sack {
     let of = |ack: &Acknowledgment| ack.sack.into_iter().take(usize::from(ack.blocks));
     match (old.blocks, new.blocks) {
@@ -92,7 +93,7 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
         if old.connection != new.connection {
             continue;
         }
-        // A change of the flags is information: the ACK before it is kept.
+        // A change of the flags ECE and CWR is information, so the ACK before the change is kept.
         if found.as_ref().is_some_and(|(_, f, _)| f.echo != old.echo) {
             found = None;
             superseded -= 1;
@@ -172,8 +173,8 @@ mod tests {
     fn the_aggressive_filter_keeps_only_the_last_ack() {
         let filter = AckFilter::Aggressive;
         assert_eq!(dropped(filter, &[ack(1), ack(2)]), Some(0));
-        // Unless a packet of another connection is between them: only neighbours certainly report
-        // the same about ECN.
+        // A packet of another connection between them saves the first: only neighbours certainly
+        // report the same about ECN.
         let other = Acknowledgment {
             connection: 7,
             ..ack(9)
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(with(sack(10, &[(21, 24)])), None);
         assert_eq!(with(ack(19)), None);
         assert_eq!(with(sack(19, &[(40, 41), (20, 30)])), Some(0));
-        // A duplicate reported, RFC 2883.
+        // The block reports a duplicate segment (RFC 2883).
         let duplicate = sack(10, &[(4, 5)]);
         let newer = sack(12, &[(4, 5), (20, 30)]);
         assert_eq!(dropped(FILTER, &[duplicate, duplicate, newer]), None);

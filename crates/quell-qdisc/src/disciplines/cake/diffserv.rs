@@ -30,9 +30,9 @@ const DIFFSERV8: Table = &[
 /// The share of a tin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Its threshold, bytes per second: rate * 7^power / 8^power, or rate / divisor.
+    /// Threshold, bytes per second: the rate up to which the tin has its priority.
     pub rate: u64,
-    /// Bytes per round while nothing shapes.
+    /// Bytes per round of the round robin that serves the tins while there is no rate.
     pub quantum: i32,
     pub name: &'static str,
 }
@@ -48,7 +48,7 @@ impl Tins {
         }
     }
 
-    /// The order in which `tc` shows them, and in which marks number them.
+    /// The tins in the order in which `tc` shows them and in which marks number them, from 1 on.
     pub(super) fn order(self) -> &'static [usize] {
         match self {
             Tins::Diffserv3 => &[1, 0, 2],
@@ -194,7 +194,7 @@ mod tests {
             };
             tin_of(&params, &map, &labels)
         };
-        // 1 is Bulk, which tc shows first; a number without a tin leaves it to the DSCP.
+        // 1 is Bulk, which tc shows first. With a number that no tin has, the DSCP decides.
         assert_eq!([tin(0x10, 46), tin(0x21, 46), tin(0x4f, 0)], [1, 0, 3]);
         assert_eq!([tin(0x0f, 46), tin(0x50, 46), tin(0, 8)], [3, 3, 1]);
     }

@@ -8,7 +8,8 @@
 //! - the longest flow is found by a walk over the flows ever used, not by a heap;
 //! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
 //! - the kernel's filters and priorities cannot override the classification; a mark can (`fwmark`);
-//! - the packets' owner does `split-gso` and `wash`; it clears the DSCP after the queue.
+//! - `split-gso` and `wash` are left to the packets' owner, which clears the DSCP of packets that
+//!   have left the queue.
 
 mod ack;
 mod diffserv;
@@ -27,23 +28,27 @@ use crate::{
 pub use params::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
 use tin::{ByteTime, Config, Set, Tin, average, ewma};
 
-/// Smallest default of the memory, bytes; the largest is that of `MAX_PACKETS` full-size packets.
+/// Lower bound of the default memory limit, bytes.
 const MIN_MEMORY: u64 = 4 << 20;
+/// Upper bound of the default memory limit, packets of [`MTU`] bytes.
 const MAX_PACKETS: u64 = 10_240;
-/// Time of the clock before which an estimate of the arrival rate does not set the shaper. From
-/// then on each estimate does: Linux (`cake_enqueue`) compares the time with `last_reconfig_time`
-/// plus this, and nothing sets that field.
+/// Until the clock shows this time, estimates of the arrival rate do not set the shaper; after it,
+/// each one does. Linux (`cake_enqueue`) compares the time with `last_reconfig_time` plus this, and
+/// never sets that field.
 const RECONFIGURE: Duration = Duration::from_millis(250);
 
 /// Estimate of the arrival rate, for `autorate-ingress`.
 #[derive(Clone, Debug, Default)]
 struct Arrivals {
+    /// Time of the last arrival.
     last: Instant,
+    /// Start of the measuring window, which ends with a gap that is longer than the mean.
     window_begin: Instant,
+    /// Bytes that arrived in the window.
     window_bytes: u64,
-    /// Mean time between packets.
+    /// Moving average of the time between arrivals.
     gap: Duration,
-    /// Peak rate, bytes per second.
+    /// Moving average of the windows' rates that rises fast and falls slowly, bytes per second.
     peak: u64,
 }
 
@@ -57,14 +62,16 @@ pub struct Cake<P> {
     /// The tin and the flow of each sub-queue.
     subs: Vec<(u8, FlowId)>,
     byte_time: ByteTime,
+    /// Memory limit in force, bytes.
     memory: u64,
     packets: usize,
     bytes: u64,
     /// Time at which the shaper releases the next packet.
     next: Instant,
-    /// Latest such time, whatever was dropped.
+    /// Upper bound of that time: each packet sent adds 1.5 times its transmission time, and dropped
+    /// packets add nothing. So drops that the shaper counts (`ingress`) cannot hold it up for long.
     failsafe: Instant,
-    /// The tin whose turn it is while nothing shapes.
+    /// The tin whose turn it is in the round robin, which serves the tins while there is no rate.
     current: usize,
     arrivals: Arrivals,
     marks: u64,
@@ -104,7 +111,8 @@ impl<P: Packet> Cake<P> {
         self.configure(bandwidth.bytes_per_s());
     }
 
-    /// Sets what depends on the rate, bytes per second (`cake_reconfigure`).
+    /// Sets what depends on the rate (bytes per second; 0: none): the tins' configurations and the
+    /// memory limit (`cake_reconfigure`).
     fn configure(&mut self, rate: u64) {
         for (i, tin) in self.tins.iter_mut().enumerate() {
             tin.config = config(&self.params, i, rate);
@@ -128,12 +136,13 @@ impl<P: Packet> Cake<P> {
         self.bytes + self.packets as u64 * PACKET_MEMORY
     }
 
+    /// True if CAKE itself delays packets, not the link after it.
     #[inline]
     fn shapes(&self) -> bool {
         self.byte_time.limits() && self.params.shapes()
     }
 
-    /// Charges a packet to its tin and the shaper; returns its bytes on the link.
+    /// Charges a packet of `len` bytes to its tin and the shaper; returns its bytes on the link.
     #[inline]
     fn charge(&mut self, now: Instant, tin: usize, len: u32, dropped: bool) -> i32 {
         let seen = match self.params.of_ip {
@@ -221,7 +230,8 @@ impl<P: Packet> Cake<P> {
         let a = &mut self.arrivals;
         a.window_bytes += u64::from(len);
         let gap = (now - a.last).min(SEC);
-        // Short bursts, such as those of a wireless link, count little.
+        // The mean gap rises fast and falls slowly, so that short bursts, such as those of a
+        // wireless link, hardly change it.
         a.gap = average(a.gap, gap, if gap > a.gap { 2 } else { 8 });
         a.last = now;
         if gap <= a.gap {
@@ -237,8 +247,8 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// Updates a flow at a packet's arrival: a flow at rest becomes sparse, and a sparse flow that
-    /// waits in the rotation becomes bulk.
+    /// Updates a flow at a packet's arrival: an inactive or decaying flow becomes sparse, and a
+    /// sparse flow that waits in the rotation becomes bulk.
     #[inline]
     fn activate(&mut self, at: usize, flow: FlowId, rng: &mut Rng) {
         let isolation = self.params.isolation;
@@ -298,7 +308,8 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// Serves a tin; returns a packet, or `None` at the end of its turn.
+    /// Serves a tin: returns its next packet, or `None` if a flow was found empty or none is left,
+    /// so that the tin must be chosen again.
     #[inline]
     fn serve<D: Drops<P>>(
         &mut self,
@@ -312,7 +323,8 @@ impl<P: Packet> Cake<P> {
         while let Some(flow) = self.tins[at].next_flow(std::mem::take(first)) {
             let tin = &mut self.tins[at];
             if tin.flows.get(flow).deficit <= 0 {
-                // A flow in debt is neither sparse nor decaying.
+                // A flow without credit moves to the rotation, so it does not stay in the set
+                // `Sparse`.
                 if tin.states[flow as usize].set == Set::Sparse {
                     let set = match tin.flows.get(flow).packets() {
                         0 => Set::SparseWait,
@@ -329,8 +341,8 @@ impl<P: Packet> Cake<P> {
                 tin.found_empty(now, flow, isolation);
                 return None;
             };
-            // With a shaper after the bottleneck, the law does not act below two packets of each
-            // flow.
+            // With a shaper after the bottleneck, the law does not act below the transmission time
+            // of two full-size packets for each bulk flow.
             let bulk = if ingress { tin.stats.bulk_flows } else { 0 };
             let law = &mut tin.states[flow as usize].law;
             let cause = law.should_drop(&tin.config.cobalt, now, &mut packet, bulk, rng);
@@ -384,7 +396,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         if flow as usize == known {
             self.subs.push((num::low_u8(at as u64), flow));
         }
-        // Time with nothing queued gives no credit; a debt of the last packet remains.
+        // Idle time gives no credit, but the debt of the last packet remains.
         if tin.flows.is_empty() {
             tin.next = tin.next.max(now);
             if self.packets == 0 && self.next < now {

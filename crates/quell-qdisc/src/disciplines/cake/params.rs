@@ -4,18 +4,19 @@ use crate::parts::framing::Framing;
 use crate::rate::Rate;
 use crate::time::{Duration, US};
 
-/// The largest `rtt`: 32 bits of microseconds.
+/// Upper bound of `rtt` and `target`: 32 bits of microseconds.
 pub const LONGEST: Duration = Duration::from_micros(u32::MAX as u64);
 
 /// What limits the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bandwidth {
-    /// No limit: tins share by deficit round robin.
+    /// No limit: the tins share the link by deficit round robin.
     Unlimited,
     /// CAKE's own shaper, at least 512 bit/s.
     Shaped(Rate),
-    /// The link after the queue: its rate sets target, interval, quantum, memory and tins, and
-    /// nothing is delayed. 0: unknown, as [`Bandwidth::Unlimited`].
+    /// The link after the queue. Its rate sets target, interval, quantum, memory limit and the
+    /// tins' thresholds, and CAKE delays no packet. A rate of 0 is unknown, and has the effect of
+    /// [`Bandwidth::Unlimited`].
     Link(Rate),
 }
 
@@ -104,8 +105,8 @@ pub struct Params {
     pub target: Option<Duration>,
     /// How packets are classified into tins (default [`Tins::Diffserv3`]).
     pub tins: Tins,
-    /// Bits of the firewall's mark that name a tin, 1 being the first in `tc`'s order (default
-    /// none).
+    /// Mask of the bits of the firewall's mark that name a tin: 1 is the first in `tc`'s order
+    /// (default 0: none).
     pub fwmark: u32,
     /// The units that share the bandwidth of a tin (default [`Isolation::Triple`]).
     pub isolation: Isolation,

@@ -61,7 +61,7 @@ fn order(q: &mut Cake<TestPacket>, n: usize) -> Vec<u32> {
 
 #[test]
 fn a_slow_rate_stretches_target_and_interval_and_shrinks_the_quantum() {
-    // 1 Mbit/s: a full-size packet takes 12.112 ms, the target is 1.5 of that.
+    // 1 Mbit/s: a full-size packet takes 12.112 ms, the target is 1.5 times that.
     let c = config_at(1_000_000);
     assert_eq!(c.cobalt.target, Duration::from_nanos(18_168_000));
     assert_eq!(c.cobalt.interval, Duration::from_nanos(113_168_000));
@@ -72,7 +72,7 @@ fn a_slow_rate_stretches_target_and_interval_and_shrinks_the_quantum() {
     assert_eq!(c.quantum, 305);
     let c = config_at(0);
     assert_eq!((c.quantum, c.cobalt.mtu_time), (1514, Duration::ZERO));
-    // 100 kbit/s: twice the target is longer than what the rtt gives.
+    // 100 kbit/s: the interval is twice the target, which is more than the rtt gives.
     let c = config_at(100_000);
     assert_eq!(c.cobalt.target, Duration::from_nanos(181_680_000));
     assert_eq!(c.cobalt.interval, Duration::from_nanos(363_360_000));
@@ -137,7 +137,7 @@ fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
 
 #[test]
 fn a_late_caller_gets_what_the_schedule_owes() {
-    // Deficit mode: if the driver calls 3 ms late, three more packets are due, not one.
+    // The second packet is due at 1 ms. If the driver calls 3 ms late, three more are due by then.
     let mut q = cake(Some(12_112_000));
     put(&mut q, Instant::ZERO, 1, 9, 1514);
     take(&mut q, Instant::ZERO, &mut Vec::new());
@@ -186,7 +186,7 @@ fn overhead_is_of_the_ip_packet_and_after_raw_of_its_length_as_it_is() {
 #[test]
 fn eight_flows_of_one_set_do_not_collide_and_a_ninth_does() {
     let mut q = cake(None);
-    // All hash to the same queue: hash % 1024 = 5.
+    // All have the same queue by their hashes: hash % 1024 = 5.
     for i in 0..9 {
         put(&mut q, Instant::ZERO, 5 + 1024 * i, 1, 100);
     }
@@ -259,13 +259,13 @@ fn overflow_wakes_blue_of_the_longest_flow_only() {
     put(&mut q, Instant::from_millis(10), 2, 1, 100);
     let states = q.tins[0].states.iter();
     let p_drop: Vec<u32> = states.map(|s| s.law.p_drop).filter(|p| *p > 0).collect();
-    // One step of 1/256 however many drops: the next comes a target later.
+    // One step of 1/256, whatever the number of drops: the next one is possible a target later.
     assert_eq!(p_drop, [1 << 24]);
 }
 
 #[test]
 fn cobalt_acts_per_flow() {
-    // A overloads the link and is dropped from; B's packets go through at once.
+    // Flow 1 overloads the link, so its packets are dropped; those of flow 2 pass at once.
     let mut q = cake(None);
     let mut drops = Vec::new();
     put(&mut q, Instant::ZERO, 1, 1500, 1514);
@@ -309,8 +309,8 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
     put(&mut q, Instant::ZERO, 2, 100, 100);
     put(&mut q, Instant::ZERO, 1, 1, 100);
     q.tins[0].states[1].law.count = 3;
-    // Served as new flows: 2 up to its quantum, then 1, which the next call finds empty with a
-    // count still up.
+    // Both are new flows: 2 is served up to its quantum, then 1. The next call finds flow 1 empty
+    // while its count is above 0.
     let mut now = Instant::ZERO;
     while take(&mut q, now, &mut Vec::new()).hash != 1 {}
     take(&mut q, now, &mut Vec::new());
@@ -340,7 +340,7 @@ fn a_decaying_flow_that_gets_a_packet_is_sparse_again() {
     assert_eq!(take(&mut q, Instant::ZERO, &mut Vec::new()).hash, 1);
 }
 
-/// Maps packets' hashes to labels.
+/// An owner whose packets have labels that depend on their hashes.
 struct Owner {
     /// The labels of a hash.
     labels: fn(u32) -> Labels,
@@ -389,7 +389,7 @@ fn shares(params: Params, owner: &mut Owner, hashes: &[u32], packets: usize) -> 
             Dequeued::Packet(packet) => {
                 sent[packet.hash as usize] += u64::from(packet.len);
                 left -= 1;
-                // A new one for each that leaves.
+                // A new packet arrives for each that leaves.
                 let packet = TestPacket::new(99, 1514, packet.hash, Ecn::Ect0);
                 q.enqueue(now, packet, &mut rng, owner);
             }
@@ -400,7 +400,7 @@ fn shares(params: Params, owner: &mut Owner, hashes: &[u32], packets: usize) -> 
     sent
 }
 
-/// Hashes 1 to 3 come from one host, 4 from another; all go to one.
+/// Flows 1 to 3 come from one host, flow 4 from another; all go to the same host.
 fn two_sources(hash: u32) -> Labels {
     Labels {
         source: 1 + hash / 4,
@@ -489,7 +489,7 @@ fn a_tin_above_its_threshold_gets_its_share_of_the_bandwidth() {
     let sent = shares(params.clone(), &mut owner(dscp), &[0, 1], 3000);
     let bulk = sent[1] * 1000 / (sent[0] + sent[1]);
     assert!((55..70).contains(&bulk), "{bulk} of 1000");
-    // Video (TOS4, 4) has priority up to half of it.
+    // Video (TOS4, 4) has priority up to half of the rate.
     let sent = shares(params, &mut owner(dscp), &[0, 4], 3000);
     let video = sent[4] * 1000 / (sent[0] + sent[4]);
     assert!((480..520).contains(&video), "{video} of 1000");
@@ -501,7 +501,7 @@ fn without_a_rate_tins_share_by_their_quanta() {
         bandwidth: Bandwidth::Unlimited,
         ..Params::default()
     };
-    // Quanta of 1024 and 64.
+    // The tins' quanta are 1024 and 64.
     let sent = shares(params, &mut owner(dscp), &[0, 8], 3400);
     let bulk = sent[8] * 1000 / (sent[0] + sent[8]);
     assert!((50..68).contains(&bulk), "{bulk} of 1000");
@@ -625,7 +625,8 @@ fn autorate_follows_what_arrives() {
         autorate_ingress: true,
         ..Params::default()
     });
-    // 12.112 Mbit/s arrive, with gaps that end windows.
+    // Packets of 1514 bytes each 900 us, with a longer gap after every 50, which ends a window of
+    // the measurement.
     let mut now = Instant::ZERO;
     for id in 0..6000u64 {
         now += if id % 50 == 0 {
@@ -667,7 +668,7 @@ fn the_ack_filter_drops_superfluous_acks_of_a_connection() {
 
 #[test]
 fn more_hosts_than_places_share_them_and_nothing_is_lost_count_of() {
-    // Every flow has a host of its own and all their hashes fall into one set.
+    // Every flow has hosts of its own, and the hashes of all hosts fall into one set of eight.
     let mut q = Cake::new(Params::default());
     let labels = |hash| Labels {
         source: hash * 1024,
@@ -713,7 +714,7 @@ fn flows_of_one_hash_have_eight_queues_and_then_share() {
         let tin = q.tins[0].gauges();
         (tin.indirect_hits, tin.misses, tin.collisions)
     };
-    // 1024 queues in sets of eight: these hashes all name the sixth of the first set.
+    // Of the 1024 queues in sets of eight, these hashes all name the sixth of the first set.
     let hash = |flow: u32| 1024 * flow + 5;
     put(&mut q, Instant::ZERO, hash(0), 2, 1514);
     assert_eq!(counts(&q), (0, 1, 0));

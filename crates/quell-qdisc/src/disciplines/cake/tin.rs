@@ -10,12 +10,12 @@ use crate::{Labels, MTU, Packet, Rng, TinGauges, cobalt};
 
 /// Queues of a tin, and hosts that it can distinguish (`CAKE_QUEUES`).
 const QUEUES: u32 = 1024;
-/// Queues that a hash may choose among (`CAKE_SET_WAYS`).
+/// Queues of a set, one of which a flow gets (`CAKE_SET_WAYS`).
 const WAYS: u32 = 8;
-/// The slowest rate, bytes per second.
+/// Lower bound of the rate that sets a byte's transmission time, bytes per second.
 const MIN_RATE: u64 = 64;
 
-/// The state that a flow is counted in. The list in which it waits is its [`FlowList`].
+/// State of a flow, by which flows are counted. The list in which it waits is its [`FlowList`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Set {
     /// Inactive.
@@ -25,7 +25,7 @@ pub(super) enum Set {
     Sparse,
     /// A sparse flow that used up its credit and was empty then: it waits in the rotation.
     SparseWait,
-    /// A flow in the rotation.
+    /// A bulk flow, which is in the rotation.
     Bulk,
     /// An empty flow whose COBALT is not yet at rest.
     Decaying,
@@ -41,8 +41,8 @@ pub(super) struct FlowState {
     destination: u16,
 }
 
-/// An entry for a source and one for a destination, each with the number of its flows in the
-/// rotation.
+/// An entry of the table of hosts: the hash of a source and that of a destination address, and for
+/// each the number of its bulk flows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
     tags: [u32; 2],
@@ -53,7 +53,7 @@ struct Host {
 const SOURCE: usize = 0;
 const DESTINATION: usize = 1;
 
-/// The time for a byte, in units of 2^-shift ns; 0 without a rate.
+/// Transmission time of a byte, in units of 2^-shift ns; 0 without a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ByteTime {
     time: u64,
@@ -61,8 +61,8 @@ pub(super) struct ByteTime {
 }
 
 impl ByteTime {
-    /// At this many bytes per second: 34 bits at most, so that the product with a packet's length
-    /// fits 64 bits.
+    /// At this many bytes per second (0: no rate). The time has at most 34 bits, so that its
+    /// product with a packet's length fits 64 bits.
     fn new(rate: u64) -> Self {
         if rate == 0 {
             return Self::default();
@@ -82,6 +82,7 @@ impl ByteTime {
         self.time > 0
     }
 
+    /// Transmission time of this many bytes; 0 without a rate.
     #[inline]
     pub fn of(&self, bytes: u32) -> Duration {
         Duration::from_nanos((u64::from(bytes) * self.time) >> self.shift)
@@ -93,7 +94,7 @@ impl ByteTime {
 pub(super) struct Config {
     pub part: Part,
     pub byte_time: ByteTime,
-    /// Bytes of a flow per round if it is the only one of its host.
+    /// Bytes of a flow per round if it is the only bulk flow of its hosts.
     pub quantum: u32,
     pub cobalt: cobalt::Params,
 }
@@ -129,9 +130,10 @@ pub(super) struct Tin<P> {
     /// Hash of the flow that last held each queue.
     tags: Vec<u32>,
     hosts: Vec<Host>,
-    /// Time up to which its share of the rate is used.
+    /// Time up to which its threshold rate is used up.
     pub next: Instant,
-    /// Bytes that it may still send in this round while nothing shapes.
+    /// Bytes that it may still send in this round of the round robin that serves the tins while
+    /// there is no rate.
     pub deficit: i32,
     pub stats: TinGauges,
     decaying: u32,
@@ -201,8 +203,8 @@ impl<P: Packet> Tin<P> {
         flow
     }
 
-    /// The flow's own queue in a set of eight, else an idle queue of the set, else (all are in use)
-    /// the one that the hash names, which is then shared.
+    /// Finds a queue for a flow in the set of eight that its hash names: its own queue, else an
+    /// inactive one, else (all are in use) the one that the hash names, which it then shares.
     fn search(&mut self, hash: u32, direct: u32, labels: &Labels, isolation: Isolation) -> FlowId {
         let mut ways = ways(direct);
         let own = ways
@@ -227,8 +229,8 @@ impl<P: Packet> Tin<P> {
         flow
     }
 
-    /// Sets the hosts of a flow; a flow that shares a queue replaces its partner in the counts of
-    /// the hosts.
+    /// Sets the hosts of the flow that has just got a queue. If the queue is bulk, it moves from
+    /// the counts of its previous hosts to those of the new ones.
     fn settle(&mut self, flow: FlowId, labels: &Labels, isolation: Isolation) {
         let bulk = self.states[flow as usize].set == Set::Bulk;
         if bulk {
@@ -245,8 +247,8 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// The index of a host: its own entry, else one without a flow in the rotation, else the one
-    /// that the hash names.
+    /// Index of a host's entry in the set of eight that its hash names: its own entry, else one
+    /// without bulk flows, else the one that the hash names. The entry is then the host's.
     fn host(&mut self, side: usize, hash: u32) -> u16 {
         let direct = hash % QUEUES;
         let mut ways = ways(direct);
@@ -259,7 +261,7 @@ impl<P: Packet> Tin<P> {
         num::low_u16(place.into())
     }
 
-    /// Adds a flow in the rotation to the counts of its hosts, or subtracts it.
+    /// Adds a bulk flow to the counts of its hosts (`more`), or subtracts it.
     fn weigh(&mut self, flow: FlowId, isolation: Isolation, more: bool) {
         let FlowState {
             source,
@@ -281,7 +283,7 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// Changes the state that a flow is counted in.
+    /// Changes a flow's state and the counts.
     pub fn count_as(&mut self, flow: FlowId, set: Set, isolation: Isolation) {
         let was = std::mem::replace(&mut self.states[flow as usize].set, set);
         for (set, more) in [(was, false), (set, true)] {
@@ -298,8 +300,8 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// Bytes of a flow in this round: the quantum over the flows that its host has in the rotation,
-    /// dithered so that rounding errors do not add up.
+    /// Bytes of a flow in this round: the quantum over the number of bulk flows of its source or of
+    /// its destination, whichever has more. It is dithered so that rounding errors do not add up.
     #[inline]
     pub fn quantum(&self, flow: FlowId, isolation: Isolation, rng: &mut Rng) -> i32 {
         let state = &self.states[flow as usize];
@@ -314,8 +316,8 @@ impl<P: Packet> Tin<P> {
         ((self.config.quantum * part + (rng.u32() & 0xffff)) >> 16).cast_signed()
     }
 
-    /// The flow to serve: with `first` a decaying one, so that each gets its turn; otherwise new
-    /// flows before old ones before decaying ones.
+    /// The flow to serve: new flows before old ones before decaying ones. With `first`, which is
+    /// set once per dequeue, a decaying flow comes first, so that each gets its turn.
     #[inline]
     pub fn next_flow(&self, first: bool) -> Option<FlowId> {
         let decaying = self.flows.first(FlowList::Decaying);
@@ -352,7 +354,7 @@ impl<P: Packet> Tin<P> {
         s.base_delay = average(s.base_delay, delay, slow(delay < s.base_delay));
     }
 
-    /// Its readings.
+    /// The tin's readings.
     pub fn gauges(&self) -> TinGauges {
         TinGauges {
             name: self.config.part.name,
@@ -366,19 +368,19 @@ impl<P: Packet> Tin<P> {
     }
 }
 
-/// The eight indices of a set, from the one that the hash names on.
+/// The eight indices of a set, beginning with the one that the hash names.
 fn ways(direct: u32) -> impl Iterator<Item = u32> + Clone {
     let set = direct - direct % WAYS;
     (0..WAYS).map(move |i| set + (direct + i) % WAYS)
 }
 
-/// A moving average: `sample` counts 2^-shift.
+/// A moving average, in which `sample` has the weight 2^-shift.
 #[inline]
 pub(super) fn average(average: Duration, sample: Duration, shift: u32) -> Duration {
     Duration::from_nanos(ewma(average.as_nanos(), sample.as_nanos(), shift))
 }
 
-/// A moving average: `sample` counts 2^-shift.
+/// A moving average, in which `sample` has the weight 2^-shift.
 #[inline]
 pub(super) fn ewma(average: u64, sample: u64, shift: u32) -> u64 {
     average - (average >> shift) + (sample >> shift)
