@@ -1,9 +1,9 @@
 //! Natural logarithm and exponential in integers, so that every machine and a kernel compute the
 //! same bits.
 //!
-//! Both work in base 2: leading bits by shifts, the rest by linear interpolation in a table of 64
-//! steps. The tables are computed by integer square roots and squarings at compile time. Errors are
-//! below 4e-5.
+//! Both work in base 2: the leading bits are shifted, and the rest is interpolated linearly in a
+//! table of 64 steps. The tables are computed by integer square roots and squarings at compile
+//! time. Errors are below 4e-5.
 
 use crate::num;
 use crate::time::Duration;
@@ -38,7 +38,7 @@ const fn root(x: u128) -> u128 {
 }
 
 const fn powers() -> [u64; STEPS + 1] {
-    // 2^(1/64), with 62 fractional bits: the square root of 2, taken six times.
+    // 2^(1/64), with 62 fractional bits: the square root is taken six times, first of 2.
     let (mut step, mut i): (u128, usize) = (2 << 62, 0);
     while i < 6 {
         step = root(step << 62);

@@ -24,9 +24,9 @@ use crate::time::{Duration, Instant};
 pub struct Reading {
     /// The measured rate.
     pub rate: Rate,
-    /// Geometric mean of the flows' base round trips, ns.
+    /// Geometric mean of the flows' base round trips.
     pub round_trip: Duration,
-    /// Time that the next packet to leave has waited, ns.
+    /// Time that the next packet to leave has waited.
     pub head_age: Duration,
     /// Bytes queued.
     pub queued: u64,
@@ -35,7 +35,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// A rate at either end of the range is not a measurement, and no packet waits for ten minutes.
+    /// True if the rate is at an end of its range, which is not a measurement, or if the head has
+    /// waited for more than ten minutes.
     fn is_impossible(&self) -> bool {
         let rate = self.rate.bytes_per_sec();
         rate <= super::link::SLOWEST || rate >= super::link::FASTEST || self.head_age > LONGEST
@@ -47,6 +48,7 @@ impl Reading {
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     began: Instant,
+    /// Time of the last decision in it.
     last: Instant,
     sent: u64,
     least: u64,
@@ -59,6 +61,7 @@ pub struct Guard {
     trusted: bool,
     /// Time from which the policy decides again.
     until: Instant,
+    /// Number of times that the quiet time has doubled.
     doublings: u64,
     stretch: Option<Stretch>,
     stats: Stats,
@@ -83,13 +86,14 @@ impl Guard {
         self.trusted
     }
 
-    /// Statistics so far; their means of the knob are of the target, milliseconds.
+    /// Statistics so far; the knob in them is the target, in milliseconds.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Checks the settings that the policy proposes on this reading; `stand_in` is the target in
-    /// force while they are not applied. True if the policy decides again from now on.
+    /// Checks the policy's decision: the settings that it proposes on this reading. `stand_in` is
+    /// the target in force while they are not applied. True if the policy decides again from now
+    /// on.
     pub fn turn(
         &mut self,
         now: Instant,
@@ -172,7 +176,8 @@ mod tests {
         power: 0,
     };
 
-    /// A link of a megabyte per second that is busy since time 0, with this many bytes queued.
+    /// The reading of a link of 1 MB/s that has been busy since time 0, with this many bytes
+    /// queued.
     fn reading(now: Instant, queued: u64) -> Reading {
         Reading {
             rate: Rate::from_bytes_per_sec(1_000_000),
@@ -183,7 +188,8 @@ mod tests {
         }
     }
 
-    /// Turns each 10 ms from `from` to `to`, seconds; whether the policy decides after each.
+    /// Calls [`Guard::turn`] every 10 ms from second `from` to second `to`; returns for each call
+    /// whether the policy is then trusted.
     fn turns(guard: &mut Guard, from: u64, to: u64, queued: u64) -> Vec<bool> {
         let turn = |i: u64| {
             let now = Instant::from_millis(i * 10);
@@ -197,7 +203,7 @@ mod tests {
     fn a_backlog_that_stays_long_brings_the_stand_in_for_twice_the_quiet_time_then_for_four_times()
     {
         let mut guard = Guard::new(false);
-        // 200 ms may stay for ever.
+        // A backlog of 200 ms may last for any time.
         assert!(!turns(&mut guard, 0, 30, 200_000).contains(&false));
         let looks = turns(&mut guard, 30, 39, 300_000);
         let changes: Vec<_> = (1..looks.len())

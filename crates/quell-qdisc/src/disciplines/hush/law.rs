@@ -9,18 +9,18 @@ use crate::time::{Duration, Instant};
 /// Settings that the policy computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Drain time of the backlog above which the law acts, ns.
+    /// Drain time of the backlog above which the law acts.
     pub target: Duration,
-    /// Time that it must stay above the target before the first action, ns.
+    /// Time that it must stay above the target before the first action.
     pub wait: Duration,
-    /// Time from the first action to the second, ns; later intervals are shorter.
+    /// Time from the first action to the second; later intervals are shorter.
     pub hold: Duration,
     /// Drain time above which packets are dropped at once; [`Duration::MAX`] without a cap.
     pub cap: Duration,
-    /// Sojourn time above which ECT(1) packets are marked, ns.
+    /// Sojourn time above which ECT(1) packets are marked.
     pub step: Duration,
-    /// The interval between actions falls with this power of their count; [`fixed::Q`] fractional
-    /// bits.
+    /// The interval between actions is the hold over this power of their count; [`fixed::Q`]
+    /// fractional bits.
     pub power: i64,
 }
 
@@ -43,9 +43,14 @@ pub struct Law {
     cap_bytes: u64,
     /// Time at which the backlog will have been above target for the wait; 0 while it is below.
     ripe: Instant,
+    /// Earliest time of the next action.
     next: Instant,
+    /// True in an episode of actions.
     acting: bool,
+    /// Number of actions, which sets the interval to the next one. An episode that soon follows
+    /// another one continues its count, less 1.
     count: u64,
+    /// End of the last episode; 0 before the first one ends.
     ended: Instant,
     /// Actions since the policy's last decision.
     pub actions: u32,
@@ -77,8 +82,8 @@ impl Default for Law {
 }
 
 impl Law {
-    /// Applies the settings at this link rate. The law never acts on the last packet, nor the cap
-    /// on the last two.
+    /// Applies the settings at this link rate. The law never acts while at most [`MTU`] bytes are
+    /// queued, nor drops for the cap while at most twice that are.
     pub fn tune(&mut self, s: &Settings, rate: Rate) {
         self.target_bytes = rate.bytes_in(s.target).max(u64::from(MTU) + 1);
         self.cap_bytes = match s.cap {
@@ -103,6 +108,7 @@ impl Law {
         self.above(now, bytes, s)
     }
 
+    /// Judges a backlog above the target.
     fn above(&mut self, now: Instant, bytes: u64, s: &Settings) -> Verdict {
         if bytes > self.cap_bytes {
             return Verdict::Drop;

@@ -10,7 +10,7 @@ use crate::time::{Duration, Instant, MS, NEVER, SEC};
 
 /// Time between updates of the gauges.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Memory of a flow's recent service: six periods, each of which removes a sixth.
+/// Time constant of a flow's recent service: each period removes a sixth, so six periods.
 pub const MEMORY: Duration = PERIOD.saturating_mul(6);
 /// The round trip before the first measurement.
 const PRIOR: Duration = Duration::from_millis(50);
@@ -20,8 +20,9 @@ const SMALL: u32 = 100;
 pub const SLOWEST: u64 = 100;
 /// Highest rate, bytes per second.
 pub const FASTEST: u64 = 1 << 40;
-/// In the mean service of the flows at most 2^`COUNTED_BITS` times their effective number count.
-/// Otherwise hundreds of flows with hardly any service would make a call one of the largest.
+/// The mean service is that of at most 2^`COUNTED_BITS` times the effective number of flows.
+/// Otherwise hundreds of flows with hardly any service would make it so small that a call counts as
+/// a large flow.
 const COUNTED_BITS: i64 = 3;
 /// Silence after which a flow may be a new connection.
 const SILENCE: Duration = SEC;
@@ -33,7 +34,7 @@ struct Flow {
     seen: Instant,
     /// Time at which its handshake left; [`QUEUED`] while that is queued, 0 without one.
     handshake: Instant,
-    /// ln of its round trip; 0 while unknown.
+    /// ln of its round trip in ns, with [`fixed::Q`] fractional bits; 0 while unknown.
     round_trip: i32,
     /// Recent service, bytes.
     served: u32,
@@ -44,13 +45,14 @@ struct Flow {
     at: u32,
 }
 
+/// Value of [`Flow::handshake`] while the handshake is queued.
 const QUEUED: Instant = Instant::from_nanos(1);
 
 /// The gauges.
 #[derive(Clone, Debug)]
 pub struct Link {
     flows: Vec<Flow>,
-    /// End of the period.
+    /// End of the current period.
     pub due: Instant,
     /// End of the last period, and of the last one that measured the rate.
     last: Instant,
@@ -59,10 +61,11 @@ pub struct Link {
     idle_since: Instant,
     /// A dequeue has found the queue empty since the last arrival.
     asked: bool,
-    /// Idle time in this period, and since the rate was measured, ns.
+    /// Idle time in this period.
     idle_ns: Duration,
-    /// Time at which a packet last arrived at an idle link; zero before.
+    /// Time at which a packet last arrived at an idle link; 0 before the first.
     idle_at: Instant,
+    /// Idle time since the rate was last measured.
     idle_ns_of_rate: Duration,
     /// Bytes sent in total, and up to the last measurement of the rate.
     sent: u64,
@@ -73,6 +76,7 @@ pub struct Link {
     per_byte: u64,
     /// Idle share, with 30 fractional bits.
     idle: i64,
+    /// See [`Link::flows`].
     active: u32,
     /// ln of the effective number of flows; see [`Link::ln_equals`].
     ln_equals: i64,
@@ -191,16 +195,17 @@ impl Link {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -3 to 2, s being a flow's steady service and m that
-    /// of all flows divided by the number of active ones, of which at most eight times the
-    /// effective number count, as of the flow's first arrival or departure since the clock moved;
-    /// with [`fixed::Q`] fractional bits.
+    /// Distance of a flow's steady service s from the mean m: ln (s + m / 20) - ln (m + m / 20),
+    /// clamped to the range -3 to 2, with [`fixed::Q`] fractional bits. m is the steady service of
+    /// all flows divided by the number of active ones, or by eight times their effective number if
+    /// that is less. The value is computed at the flow's first arrival or departure after each move
+    /// of the clock.
     #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
         self.flows[flow as usize].excess.into()
     }
 
-    /// Brings a flow's steady service and its excess up to the clock's time.
+    /// Updates a flow's steady service and its excess to the clock's time.
     #[cold]
     fn fade(&mut self, flow: FlowId) {
         let f = &mut self.flows[flow as usize];
@@ -247,6 +252,7 @@ impl Link {
         f.seen = now.max(Instant::from_nanos(1));
     }
 
+    /// Ends the link's idle time at an arrival.
     fn busy_again(&mut self, now: Instant) {
         if self.due == NEVER {
             // The first packet: the time before it is unknown.
@@ -337,6 +343,7 @@ impl Link {
         (self.sent_before, self.idle_ns_of_rate, self.since) = (self.sent, Duration::ZERO, now);
     }
 
+    /// Counts the active flows and their effective number, and averages their round trips.
     fn count(&mut self, now: Instant) {
         let span = (4 * self.round_trip).max(SEC / 5);
         let active = self
@@ -380,6 +387,7 @@ impl Link {
         self.ln_mean = fixed::ln(mean + self.twentieth + 1);
     }
 
+    /// Removes a sixth of each flow's recent service for each period in `span`.
     fn forget(&mut self, span: Duration) {
         let periods = (span + PERIOD / 2) / PERIOD;
         for _ in 0..periods.min(64) {

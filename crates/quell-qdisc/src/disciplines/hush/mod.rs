@@ -13,9 +13,9 @@
 //!   chosen every time.
 //! - Policy ([`policy`]): sets the law's parameters every quarter of a round trip (2 to 100 ms)
 //!   from the gauges in [`link`].
-//! - ECN: the law marks ECN-capable packets, but drops those of a flow with a small window, which
-//!   would not slow down enough. ECT(1) packets are also marked if their sojourn exceeds a step
-//!   threshold.
+//! - ECN: the law marks ECN-capable packets. It drops those of a flow with a small window, because
+//!   a mark would not slow such a flow down enough. ECT(1) packets are also marked if their sojourn
+//!   exceeds a step threshold.
 //! - Guard ([`guard`]): checks the policy. While the policy is not trusted, fq_codel's law and
 //!   deficit round robin serve the same queues.
 //!
@@ -55,7 +55,7 @@ use crate::{
 /// The order in which packets leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Between the order of arrival and fair queueing; see `order.rs`.
+    /// By deadline: between the order of arrival and fair queueing; see `order.rs`.
     #[default]
     Fair,
     /// In the order of arrival (`kappa` and `lead` 0); the victim is the flow with the highest
@@ -83,7 +83,8 @@ pub struct Params {
     pub order: Order,
     /// The policy's weights and constants (default: the model that quell ships).
     pub model: Arc<Model>,
-    /// fq_codel's law decides; the policy's settings are only counted (default off).
+    /// fq_codel's law and deficit round robin serve the queues; the policy's settings are computed
+    /// and counted, but not applied (default off).
     pub dry_run: bool,
     /// Mark the next ECN-capable arrival of the flow instead of the packet at its head, as in a BPF
     /// program in Linux, which cannot write queued packets. While the policy is not trusted,
@@ -308,7 +309,7 @@ impl<P: Packet> Hush<P> {
         self.flows.front(flow?)
     }
 
-    /// Reports the policy's turn to the guard and follows its verdict.
+    /// Reports the policy's decision to the guard and follows the guard's verdict.
     fn supervise(&mut self, now: Instant) {
         let reading = Reading {
             rate: self.link.rate(),
@@ -359,6 +360,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
+    /// Drops packets while the backlog is above the cap, or marks or drops one packet.
     #[cold]
     fn carry_out<D: Drops<P>>(&mut self, now: Instant, mut verdict: Verdict, drops: &mut D) {
         // The last packet is neither marked nor dropped, whatever its size.
@@ -376,7 +378,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Drops a flow's head by the law's decision.
+    /// Drops a flow's head because the law decided so.
     fn give_up<D: Drops<P>>(&mut self, now: Instant, flow: FlowId, drops: &mut D) {
         self.drop_from(now, flow, DropCause::Early, drops);
         if self.params.order != Order::Single {
@@ -475,8 +477,8 @@ impl<P: Packet> Hush<P> {
     }
 
     /// Marks the head of a queue if it is ECT(1), its sojourn is above the step, its own flow's
-    /// backlog accounts for that ([`Self::owns`], not in [`Order::Single`]), and more than [`MTU`]
-    /// bytes are queued besides it.
+    /// backlog accounts for that ([`Self::owns`]; [`Order::Single`] does not check it), and more
+    /// than [`MTU`] bytes are queued besides it.
     #[inline(always)]
     fn step(&mut self, now: Instant, queue: FlowId) {
         if self
@@ -488,6 +490,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
+    /// [`Self::step`] for a head that is ECT(1).
     #[inline(never)]
     fn step_of_scalable(&mut self, now: Instant, queue: FlowId) {
         let (step, rest) = (self.settings.step, self.flows.bytes());

@@ -23,7 +23,8 @@ pub struct Model {
     pub wait: Row,
     /// ln of the hold, round trips.
     pub hold: Row,
-    /// ln of the distance from the target plus two packets up to the cap, in units of that sum.
+    /// ln of (cap - b) / b, where b is the target plus the transmission time of two full-size
+    /// packets.
     pub cap: Row,
     /// ln of the step for ECT(1), seconds.
     pub step: Row,
@@ -34,8 +35,8 @@ pub struct Model {
     /// Smallest window of a flow that is marked, packets; packets of flows with smaller windows are
     /// dropped instead.
     pub window: i32,
-    /// Weight of recent service in a flow's score: targets that a flow which recently used the
-    /// whole link counts as if it had queued; see `scores.rs`.
+    /// Weight of recent service in a flow's score: a flow that recently used the whole link counts
+    /// as if it had this many targets queued; see `scores.rs`.
     pub service: i32,
     /// Weight of the service over ten round trips, in the same unit.
     pub steady: i32,
@@ -48,14 +49,14 @@ pub struct Model {
     /// The step marks ECT(1) packets only if their flow's backlog times the number of active flows
     /// takes more than this many steps to drain; 0: always.
     pub own: i32,
-    /// Weights for ln of the dry share at which the target does not change: of 1, R, n and packets
-    /// per flow; see [`super::policy`].
+    /// Weights for ln of the dry share at which the target does not change, of the features 1, 2, 4
+    /// and 9 in [`super::policy`].
     pub dry: [i32; DRY_FEATURES],
     /// Rate at which ln of the target follows the dry share, per round trip; 0: not at all.
     pub gain: i32,
-    /// Smallest value that this adds to ln of the target, at most 0.
+    /// Lower bound of what the dry share adds to ln of the target, at most 0.
     pub falls: i32,
-    /// Largest value that this adds to ln of the target, at least 0.
+    /// Upper bound of what the dry share adds to ln of the target, at least 0.
     pub rises: i32,
 }
 

@@ -7,12 +7,13 @@
 //! 1. 1
 //! 2. ln (R / 30 ms), R being the geometric mean of the flows' base round trips
 //! 3. ln (s / 1 ms), s being the time that a packet of [`MTU`] bytes takes on the link
-//! 4. ln n, n being the active flows, each counted by its share of the service
+//! 4. ln n, n being the number of active flows, each counted by its share of the service
 //!    ([`Link::ln_equals`])
 //! 5. ln (share of the time in which the link had nothing to send + 0.002) + 4
 //! 6. ln (the law's actions per R + 0.05) + 1
-//! 7. ln (least time to drain between two turns / R + 0.01) + 3
-//! 8. ln (greatest time to drain / R + 0.01) + 2
+//! 7. ln (trough / R + 0.01) + 3, the trough being a running mean of the backlog's least drain time
+//!    between two decisions
+//! 8. ln (peak / R + 0.01) + 2, the peak being a running mean of its greatest drain time
 //! 9. ln (packets of bandwidth-delay product per flow / 20), at least 0, at most 5
 //!
 //! The target is also multiplied by a factor that follows the dry share: the share of the time that
@@ -40,8 +41,9 @@ const FINE: u32 = 24;
 /// The policy's state between its decisions.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Time of the next decision, ns.
+    /// Time of the next decision.
     pub due: Instant,
+    /// Time of the last decision; 0 before the first.
     last: Instant,
     /// Running means: the law's actions per round trip ([`FINE`] fractional bits), trough and peak
     /// (nanoseconds).

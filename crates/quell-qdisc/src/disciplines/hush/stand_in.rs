@@ -27,7 +27,7 @@ impl StandIn {
         }
     }
 
-    /// CoDel's target, ns.
+    /// CoDel's target.
     pub fn target(&self) -> Duration {
         self.codel.target
     }

@@ -8,7 +8,7 @@ fn hash(flow: u32) -> u32 {
     (flow + 1) << 22
 }
 
-/// Numbers that do not change with those that quell ships.
+/// A model that does not change when the one that quell ships does.
 const MODEL: &str = "hush 3
 target -3.11308 0.15282 0.26839 -0.32857 0.33520 -0.04067 -0.81959 0.58945 -0.29882
 wait -2.60525 -1.20207 -0.52954 0.24781 0.02810 0.20969 -0.00016 -0.22368 -0.04588
@@ -69,7 +69,8 @@ impl Bed {
         }
     }
 
-    /// A link of a packet per millisecond, with `arrivals` in each; returns the packets sent.
+    /// Runs a link that sends a packet per millisecond, with `arrivals` in each; returns the
+    /// packets sent.
     fn run(
         &mut self,
         ms: u64,
