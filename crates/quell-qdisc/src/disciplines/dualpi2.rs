@@ -75,8 +75,8 @@ pub struct Params {
     pub classic_protection: u32,
     /// Which packets go to the L queue (default L4sEct).
     pub classifier: Classifier,
-    /// On overload drop from both queues (default); otherwise let them overflow and mark
-    /// ECN-capable packets.
+    /// On overload, drop packets of both queues with probability p'^2 (default). Otherwise p' stops
+    /// at 1/k: ECN-capable packets are only marked, and the queues may overflow.
     pub drop_on_overload: bool,
     /// Apply the law to arrivals instead of departures (default off).
     pub drop_enqueue: bool,
@@ -155,7 +155,8 @@ impl Params {
 pub struct Stats {
     /// Packets marked.
     pub marks: u64,
-    /// Packets that the step threshold asked to mark.
+    /// Packets that the step threshold marked, including those that the coupling had already
+    /// marked.
     pub step_marks: u64,
     /// Packets taken into the classic queue.
     pub packets_in_c: u64,
@@ -163,8 +164,8 @@ pub struct Stats {
     pub packets_in_l: u64,
 }
 
-/// A weight in Hz as Linux scales it: 32-bit probability per 64 ns (`tc` rounds down to 1/256 Hz
-/// first).
+/// A weight in Hz as Linux scales it: probability in units of 2^-32 per 64 ns of delay. As in `tc`,
+/// the weight is first rounded down to 1/256 Hz.
 fn scale(weight: f64) -> i64 {
     ((num::whole_u64(weight * 256.0) * u64::from(u32::MAX)) >> 2)
         .wrapping_div(SEC.as_nanos())
@@ -186,7 +187,7 @@ pub struct DualPi2<P> {
     memory_limit: u64,
     /// Base probability p', in units of 2^-32.
     prob: u32,
-    /// p' is set from outside.
+    /// A knob has set p', and the law does not change it.
     held: bool,
     last_qdelay: Duration,
     /// At most 0: the L queue is next; above 0: the classic queue.
@@ -249,7 +250,7 @@ impl<P: Packet> DualPi2<P> {
         self.classic.len()
     }
 
-    /// Starts with the L queue unless the classic queue has the greater weight.
+    /// Resets the credit: the L queue is next, unless the classic queue has the larger share.
     fn reset_credit(&mut self) {
         self.credit =
             i64::from(self.params.mtu) * (2 * i64::from(self.params.classic_protection) - 100);
@@ -260,8 +261,8 @@ impl<P: Packet> DualPi2<P> {
         self.params.classifier.is_l4s(packet.ecn())
     }
 
-    /// The PI law on one packet, while `bytes` others are queued: true if it must be dropped. Marks
-    /// it if the law says so.
+    /// Applies the PI law to a packet that is not (or no longer) queued: true if it must be
+    /// dropped. If the law marks the packet instead, `marked` is set.
     #[inline]
     fn must_drop(&mut self, packet: &mut P, low: bool, rng: &mut Rng, marked: &mut bool) -> bool {
         if self.bytes < 2 * u64::from(self.params.mtu) {
@@ -315,8 +316,9 @@ impl<P: Packet> DualPi2<P> {
         }
     }
 
-    /// The next packet by weighted round robin: whether it is from the L queue, whether the step
-    /// may act on it, and by how much the credit moves if it is sent.
+    /// Takes the next packet by weighted round robin. Returns it with three values: whether it is
+    /// from the L queue, whether the step may act on it, and the change of the credit if it is
+    /// sent.
     #[inline]
     fn select(&mut self) -> Option<(P, bool, bool, i64)> {
         let share = i64::from(self.params.classic_protection);

@@ -233,7 +233,7 @@ impl<P: Packet> L4s<P> {
         }
     }
 
-    /// Drops the head of the active sub-queue with most packets, the first of equals.
+    /// Drops the head of the sub-queue with the most packets, the first of equals.
     fn drop_head<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let packets = |q: usize| self.flows.get(num::count(q)).packets();
         let mut longest = 0;
@@ -249,8 +249,8 @@ impl<P: Packet> L4s<P> {
         }
     }
 
-    /// FreeBSD's round robin: a sub-queue is served until its deficit is negative, and then joins
-    /// the old ones.
+    /// FreeBSD's round robin: a sub-queue is served until its deficit is negative; it then gets a
+    /// quantum and joins the old ones.
     #[inline]
     fn next_flow(&mut self) -> Option<FlowId> {
         loop {
@@ -267,6 +267,7 @@ impl<P: Packet> L4s<P> {
         }
     }
 
+    /// Sets p' of a sub-queue, whose PIE then stops.
     fn hold_probability(&mut self, queue: usize, p: f64) {
         let law = &mut self.laws[queue];
         law.prob = num::whole_u32(p.clamp(0.0, 1.0) * f64::from(MAX_PROB));
@@ -365,7 +366,8 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         self.marks
     }
 
-    /// `probability` is the highest p' of the classic sub-queues that are in the rotation or held.
+    /// `probability` is the highest p' of the classic sub-queues that are in the rotation, or whose
+    /// p' was set by a knob.
     fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);

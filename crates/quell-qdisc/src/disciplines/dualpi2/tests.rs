@@ -39,8 +39,8 @@ impl Bed {
             ..Knobs::default()
         });
     }
-    /// Shares of (marked, dropped) of `n` packets with this ECN field through a queue never shorter
-    /// than 10, at p'.
+    /// Sends `n` packets with this ECN field through a queue of 10 packets while p' is `p`; returns
+    /// the shares (marked, dropped).
     fn shares(params: Params, p: f64, ecn: Ecn, n: usize) -> (f64, f64) {
         let mut bed = Self::new(params);
         bed.set_prob(p);
@@ -315,7 +315,7 @@ fn a_base_probability_from_outside_suspends_the_law_until_it_is_released() {
         ..Knobs::default()
     });
     bed.q.on_timer(Instant::from_millis(48));
-    // An empty queue: 0.16 Hz times 15 ms less.
+    // The queue is empty, so p' falls by 0.16 Hz times 15 ms.
     assert!(near(bed.q.base_probability(), 0.25 - 0.0024));
 }
 
@@ -327,7 +327,7 @@ fn it_drops_at_departure_unless_told_to_at_arrival() {
     bed.add(Instant::ZERO, 10, Ecn::NotEct);
     assert!(bed.dropped.is_empty());
     bed.take(Instant::ZERO);
-    // Down to the floor of two MTU behind the packet judged.
+    // Packets are dropped until less than two MTU are queued behind the packet judged.
     assert_eq!((bed.dropped.len(), bed.q.len()), (11, 1));
 
     let mut bed = Bed::new(Params {

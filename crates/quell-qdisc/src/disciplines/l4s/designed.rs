@@ -2,13 +2,13 @@
 //!
 //! A classic sub-queue's packets are dropped (marked, if ECN-capable) with p_C = p'^2; an L4S
 //! sub-queue's are marked with p_L = max(own p', k p' of its classic partner). Where the paper does
-//! not specify the behaviour, it follows RFC 9332, section 4.2.3: from k p' = 1 on, the L4S
+//! not specify the behaviour, this follows RFC 9332, section 4.2.3: from k p' = 1 on, the L4S
 //! sub-queue drops with p_C and marks the rest, and the classic one no longer marks. The own p' of
-//! an L4S sub-queue may exceed 1: then packets are dropped with the excess as probability, and the
-//! rest marked. PIE's early exits apply only to PIE's own probability, not to the coupling, which
-//! does not act while the pair holds at most 1600 bytes. Packets are selected independently: PIE's
-//! de-randomisation (RFC 8033, section 5.4) would select hardly more than half of p_C, and undo the
-//! balance that the square provides.
+//! an L4S sub-queue may exceed 1: packets are then dropped with the excess as probability, and the
+//! rest are marked. PIE's early exits apply only to PIE's own probability. The coupling does not
+//! act while the pair holds at most 1600 bytes. Packets are selected independently: PIE's
+//! de-randomisation (RFC 8033, section 5.4) would select hardly more than half as many as p_C, and
+//! so undo the balance that the square provides.
 
 use super::Params;
 use super::law::{Fate, Law, MAX_PROB, MIN_BACKLOG, Units, roll, square};
@@ -49,7 +49,8 @@ pub(super) fn decide_classic(
     fate
 }
 
-/// Decides on an arrival at an L4S sub-queue; `backlogs` are its own and its classic partner's.
+/// Decides on an arrival at an L4S sub-queue; `backlogs` are its own and its classic partner's,
+/// bytes.
 pub(super) fn decide_l4s(
     law: &mut Law,
     partner: &Law,

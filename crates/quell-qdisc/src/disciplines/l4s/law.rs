@@ -32,7 +32,7 @@ impl Units {
             alpha: num::whole_i64(p.alpha * SCALE),
             beta: num::whole_i64(p.beta * SCALE),
             target: (p.target / US).cast_signed(),
-            // FreeBSD: the threshold in 2^-13, shifted up.
+            // As in FreeBSD, the threshold is rounded down to units of 2^-13.
             max_ecnth: p
                 .max_ecnth
                 .map_or(u64::MAX, |th| num::whole_u64(th * SCALE) << (31 - 13)),
@@ -55,9 +55,9 @@ pub(super) struct Law {
     pub(super) burst: Duration,
     /// Sum of the probabilities since the last drop, in units of 1/MAX_PROB.
     pub(super) accu: u64,
-    /// In the rotation, its timer running.
+    /// True while the sub-queue is in the rotation and its timer runs.
     pub(super) active: bool,
-    /// p' is set from outside.
+    /// A knob has set p', and PIE does not change it.
     pub(super) held: bool,
     pub(super) active_since: Instant,
     pub(super) next_update: Instant,
@@ -81,7 +81,7 @@ impl Law {
         self.next_update = now + params.tupdate;
     }
 
-    /// `fq_deactivate_pie`; the designed coupling ends then.
+    /// `fq_deactivate_pie`. The designed coupling then ignores p', unless a knob has set it.
     pub(super) fn deactivate(&mut self) {
         self.active = false;
         self.next_update = NEVER;

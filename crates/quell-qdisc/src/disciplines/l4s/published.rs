@@ -1,11 +1,12 @@
 //! The coupling of the published kernel file: almost none.
 //!
-//! The coupled probability is computed and then only compared: below `max_ecnth` a packet that PIE
-//! picked is marked instead of dropped, and 0 refills the burst allowance. PIE picks with each
-//! sub-queue's own p', not squared. p'^2 is a 32-bit product divided by 2^31, so it is 0, 1 or 2
-//! units of 2^-31; and the p' that the partner reads stays at its last value while a classic
-//! sub-queue is inactive. Not modelled: the file keeps those values in globals that all schedulers
-//! of a machine share. The caller's flow hash replaces the file's Jenkins hash.
+//! The coupled probability has two effects only. If it is below `max_ecnth`, a packet that PIE
+//! selected is marked instead of dropped; if it is not 0, the burst allowance is not refilled. PIE
+//! selects packets with each sub-queue's own p', not squared. p'^2 is a 32-bit product divided by
+//! 2^31, so it is 0, 1 or 2 units of 2^-31; and the p' that the partner reads stays at its last
+//! value while a classic sub-queue is inactive. Not modelled: the file keeps those values in
+//! globals that all schedulers of a machine share. The caller's flow hash replaces the file's
+//! Jenkins hash.
 
 use super::Params;
 use super::law::{Fate, Law, MAX_PROB, MIN_BACKLOG, Units};

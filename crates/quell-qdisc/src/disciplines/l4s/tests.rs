@@ -21,7 +21,7 @@ impl Bed {
         }
     }
 
-    /// Packets of a flow in this pair of three.
+    /// Offers `n` packets of a flow of this pair (0 to 2).
     fn add(&mut self, now: Instant, n: u32, pair: u32, ecn: Ecn) {
         self.q.run_timers(now);
         for _ in 0..n {
@@ -175,7 +175,8 @@ fn as_published_the_partner_only_decides_between_mark_and_drop() {
         let mut bed = Bed::new(Params::default().as_published());
         bed.hold(0, partner);
         bed.hold(3, 0.09);
-        // Past PIE's exits: 150 ms of a queue older than half the target.
+        // PIE's early exits no longer apply: the burst allowance of 150 ms is used up, and the
+        // delay is above half the target.
         bed.add(Instant::ZERO, 40, 0, Ecn::Ect1);
         bed.take(Instant::from_millis(20));
         bed.take(Instant::from_millis(400));
@@ -187,7 +188,7 @@ fn as_published_the_partner_only_decides_between_mark_and_drop() {
                 bed.take(Instant::from_millis(400));
             }
         }
-        // De-randomised: nine packets pass, then one in 1 / 0.09 is picked.
+        // De-randomised: after a drop or mark nine packets pass, then each is selected with 0.09.
         let expected = 1.0 / (9.0 + 1.0 / 0.09);
         let marks = (bed.q.marks() - marks) as f64 / n as f64;
         let drops = (bed.dropped.len() - drops) as f64 / n as f64;
@@ -207,7 +208,8 @@ fn as_published_the_partner_only_decides_between_mark_and_drop() {
 fn as_published_the_square_is_a_32_bit_product() {
     let mut bed = Bed::new(Params::default().as_published());
     bed.hold(0, 0.25);
-    // 0.25 of 2^31 is 2^29 - 1 here: its square wraps to 2^32 - 2^30 + 1, over 2^31 gives 1.
+    // 0.25 of 2^31 is 2^29 - 1 here: its square wraps to 2^32 - 2^30 + 1, which divided by 2^31 is
+    // 1.
     assert_eq!(bed.q.laws[0].prob, (1 << 29) - 1);
     let params = bed.q.params.clone();
     assert_eq!(published::probability(&bed.q.laws[0], None, &params), 1);
@@ -219,7 +221,8 @@ fn a_sub_queue_in_debt_waits_and_a_new_one_passes_through_the_old() {
     let mut bed = Bed::new(Params::default());
     bed.add(Instant::ZERO, 6, 0, Ecn::NotEct);
     bed.add(Instant::ZERO, 6, 1, Ecn::Ect1);
-    // A credit of 0 still sends (FreeBSD): two packets first, one a round after.
+    // As in FreeBSD, a sub-queue with a credit of 0 still sends: two packets in the first round,
+    // then one per round.
     let order: Vec<_> = (0..8)
         .filter_map(|_| bed.take(Instant::ZERO))
         .map(|p| p.id / 6)
@@ -290,14 +293,14 @@ fn the_probability_moves_as_in_the_kernel_file() {
         law.next_probability(&units, MAX_PROB),
         ((107_520_000u64 * 8_796_093) >> 36) as u32
     );
-    // High up the step is at most 2 %.
+    // At a high probability the step is at most 2 %.
     law.prob = MAX_PROB / 2;
     law.qdelay = 300_000;
     assert_eq!(
         law.next_probability(&units, MAX_PROB),
         MAX_PROB / 2 + MAX_PROB / 50
     );
-    // Idle, it decays by 1/64 after the integral's part.
+    // In an idle sub-queue, the ordinary step comes first, then the decay by 1/64.
     (law.qdelay, law.qdelay_old) = (0, 0);
     let less = law.prob - ((15_360_000u64 * 8_796_093) >> 25) as u32;
     assert_eq!(law.next_probability(&units, MAX_PROB), less - (less >> 6));
