@@ -1,12 +1,13 @@
 //! Bands by priority: `pfifo_fast`, `prio` and `ets`, and the classes of `drr`. Each band is a FIFO
-//! or another discipline. The band is chosen by its filter, or else by the priority of a packet's
-//! DSCP. Strict bands are served first, in their order, and the others in deficit round robin.
+//! or another discipline. A packet joins the band of the first filter that it meets, or else the
+//! band of its DSCP's priority. Strict bands are served first, in their order, and the others in
+//! deficit round robin.
 //!
 //! Sources: Linux 7.x `net/sched/sch_generic.c` (`pfifo_fast`), `sch_prio.c`, `sch_ets.c`,
 //! tc-prio(8), tc-ets(8); IEEE 802.1Qaz; `net/ipv4/route.c` (`ip_tos2prio`), which a router applies
 //! to forwarded packets; `sch_drr.c`, tc-drr(8), whose classes are bands, none of them strict.
 //! Deviations:
-//! - no classes given by a socket;
+//! - a socket cannot choose the class of its packets (`SO_PRIORITY`);
 //! - if a band's queue drops all its packets instead of sending one, the next band is served; Linux
 //!   returns no packet.
 
@@ -46,8 +47,9 @@ pub const PRIOMAP: Priomap = {
 };
 
 /// The priority that Linux gives a forwarded packet. Linux reads the four bits of the old type of
-/// service (RFC 1349), three of which are in the DSCP. Of these, the middle and the upper one
-/// decide, so `EF` and `CS6` have no special priority.
+/// service (RFC 1349), three of which are the lower bits of the DSCP. Only those with the values 2
+/// (throughput) and 4 (low delay) matter. So `CS6` has the priority of best effort, and `EF` that
+/// of interactive bulk traffic.
 pub const fn priority(dscp: u8) -> u8 {
     match (dscp >> 1) & 3 {
         0 => 0, // TC_PRIO_BESTEFFORT
@@ -60,7 +62,8 @@ pub const fn priority(dscp: u8) -> u8 {
 /// Parameters, named as in tc-prio(8) and tc-ets(8).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Number of bands, 1 to 16; `None`: the number of strict bands and quanta, or three.
+    /// Number of bands, 1 to 16; `None`: as many as there are strict bands and quanta together, or
+    /// three if there are none.
     pub bands: Option<u8>,
     /// Number of strict bands, which come first; `None`: all.
     pub strict: Option<u8>,
@@ -83,9 +86,10 @@ pub struct Params {
 pub struct BandClass {
     /// The class's number in `tc`, with the major number in the upper 16 bits.
     pub id: u32,
-    /// The band, the first being 0.
+    /// Number of the band, from 0 on.
     pub band: u8,
-    /// Filter of packets for it, whatever their priority; without conditions it takes none.
+    /// Packets that meet this filter join the band, whatever their priority. A filter without
+    /// conditions takes no packet.
     pub filter: Filter,
     /// Its queue; `None`: a FIFO.
     pub queue: Option<disciplines::Params>,
@@ -413,7 +417,7 @@ mod tests {
                 next: 0,
             }
         }
-        /// Packets of 1000 bytes of these DSCPs, numbered as they come.
+        /// Offers packets of 1000 bytes with these DSCPs; their ids count up from 0.
         fn put(&mut self, dscps: &[u8]) {
             for dscp in dscps {
                 let packet = TestPacket::new(self.next, 1000, (*dscp).into(), Ecn::NotEct);
@@ -435,8 +439,8 @@ mod tests {
         }
     }
 
-    /// Interactive to band 0, which is strict; then bulk, interactive bulk, and the rest to the
-    /// last.
+    /// Interactive packets go to band 0, which is strict, bulk to band 1, interactive bulk to band
+    /// 2, and all others to the last band.
     fn ets() -> Params {
         let mut priomap = [None; PRIORITIES];
         (priomap[6], priomap[2], priomap[4]) = (Some(0), Some(1), Some(2));

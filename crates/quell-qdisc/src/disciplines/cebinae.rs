@@ -5,21 +5,22 @@
 //! 2022); the authors' model for ns-3.35, github.com/eniac/Cebinae (commit cebcbdb),
 //! `ns/src/traffic-control/model/cebinae-queue-disc.{h,cc}`.
 //!
-//! Time is divided into rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate
-//! for the current round and one for the next: packets that fit the current round join the head
-//! queue, packets that fit the next join the tail queue, and the rest is dropped. At a round's end
-//! the queues change roles. Every `p` rounds the top flows and both rates are chosen again.
+//! The top flows, which are taxed, form one group, and all other flows the other (bottom). Time is
+//! divided into rounds of `dt`. Each group has a leaky bucket with a rate for the current round and
+//! one for the next: packets that fit the current round join the head queue, packets that fit the
+//! next join the tail queue, and the rest is dropped. At a round's end the queues change roles.
+//! Every `p` rounds the top flows and both rates are chosen again.
 //!
 //! In the model a bucket also counts dropped packets, so an unresponsive flow that sends more than
 //! the link carries permanently blocks its whole group. Here dropped packets count only with
 //! `count_drops`. Further deviations:
 //! - the model recognises acknowledgements and does not count them; here a flow is its hash, as in
 //!   a switch;
-//! - lengths have the link layer's bytes, because they are compared with the link's rate;
-//! - the changes of a round are made at the next packet, each with its own time, which has no
-//!   visible effect;
-//! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares
-//!   a flow number.
+//! - lengths include the link layer's bytes, because they are compared with the link's rate;
+//! - the changes at the end of a round are made when the next packet arrives or leaves, each with
+//!   its own time; this has no visible effect;
+//! - a slot of the flow table identifies its flow by the 32-bit hash; in the model, by a flow
+//!   number.
 
 use crate::num;
 use crate::parts::hash::rehash;
@@ -59,8 +60,8 @@ pub struct Params {
     pub delta_flow: f64,
     /// Buckets also count the packets that are dropped, as in the authors' model (default off).
     pub count_drops: bool,
-    /// Each queue may hold `limit` packets as long as both together do not exceed it; else each
-    /// holds half (default off).
+    /// Each queue may hold up to `limit` packets as long as both together do not exceed it;
+    /// otherwise each may hold half of `limit` (default off).
     pub pool: bool,
 }
 
@@ -90,8 +91,9 @@ impl Params {
     /// The longest round.
     pub const LONGEST: Duration = Duration::from_secs(100);
 
-    /// The smallest power of two, in ns, in which a full queue drains and `rest` passes, as for
-    /// nearly all rounds of the authors' Table 2; within [`Self::SHORTEST`] and [`Self::LONGEST`].
+    /// The smallest power of two, in ns, that is at least `rest` plus the time in which a full
+    /// queue drains, clamped to [`Self::SHORTEST`] and [`Self::LONGEST`]. Nearly all rounds in
+    /// Table 2 of the paper follow this rule.
     pub fn round_for(limit: u32, rate: Rate, rest: Duration) -> Duration {
         let drain = rate.transmission_time(u64::from(limit) * u64::from(MTU));
         let least = drain.saturating_add(rest).min(Self::LONGEST);
@@ -147,12 +149,12 @@ pub struct Stats {
 /// A group of flows behind one leaky bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
-    /// Bytes that arrived since the round began plus the excess of earlier rounds; never less than
-    /// the rate allowed.
+    /// Bytes that arrived since the round began, plus the excess of earlier rounds; at least as
+    /// many as the rate has allowed so far.
     bytes: u64,
-    /// Rate of the round of each queue.
+    /// Rate of the round that each queue serves, by queue.
     rate: [Rate; 2],
-    /// Rate from the next round but one on.
+    /// Rate that a queue's next round gets when its current one ends.
     next: Rate,
     /// Rate whose bytes are subtracted at the end of this round.
     paid: Rate,
@@ -193,6 +195,7 @@ impl Group {
         self.bytes = self.bytes.saturating_sub(paid);
     }
 
+    /// True if further rounds without packets do not change the group.
     fn is_at_rest(&self) -> bool {
         let rates = [self.rate[0], self.rate[1], self.paid];
         rates == [self.next; 3] && (self.bytes == 0 || self.next.is_zero())
@@ -269,6 +272,7 @@ pub struct Cebinae<P> {
     base: Instant,
     /// The clock of the buckets.
     clock: Instant,
+    /// The next event and its time.
     next: (Instant, Event),
     /// Rounds since the last choice.
     rounds: u32,
@@ -321,7 +325,7 @@ impl<P: Packet> Cebinae<P> {
         &self.stats
     }
 
-    /// Makes the changes that are due.
+    /// Applies the events that are due.
     #[inline]
     fn keep_time(&mut self, now: Instant) {
         if now >= self.next.0 {
@@ -354,8 +358,8 @@ impl<P: Packet> Cebinae<P> {
         }
     }
 
-    /// Skips rounds that change nothing: after an even number of choices both queues have the same
-    /// roles again.
+    /// Skips rounds that change nothing, in multiples of 2 `p`: after these, both queues have the
+    /// same roles again, and the next choice is as many rounds away as before.
     fn skip_idle_rounds(&mut self, now: Instant) {
         let idle = self.is_empty() && self.sent == 0 && self.top.is_empty();
         if idle && self.groups.iter().all(Group::is_at_rest) {
@@ -490,7 +494,7 @@ mod tests {
     use crate::packet::TestPacket;
     use crate::time::{MS, US};
 
-    /// 8 Mbit/s are 1000 bytes a millisecond, and a round has 10.
+    /// 8 Mbit/s are 1000 bytes per millisecond; a round lasts 10 ms.
     fn params() -> Params {
         Params {
             rate: Rate::from_mbit(8),
@@ -531,8 +535,8 @@ mod tests {
                 _ => None,
             }
         }
-        /// Offers and sends for `ms` from `from` on: each millisecond a packet leaves, and this
-        /// many arrive of each flow.
+        /// Runs the queue for `ms` milliseconds from `from` on. In each, this many packets of each
+        /// flow arrive, and one packet leaves.
         fn run(&mut self, from: u64, ms: u64, arrivals: &[(u32, u32)]) {
             for at in from..from + ms {
                 for &(flow, n) in arrivals {

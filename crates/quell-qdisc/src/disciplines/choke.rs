@@ -4,8 +4,8 @@
 //! Sources: Pan, Prabhakar and Psounis, "CHOKe, a stateless active queue management scheme for
 //! approximating fair bandwidth allocation" (INFOCOM 2000); Linux 7.x `net/sched/sch_choke.c`,
 //! tc-choke(8). Deviations:
-//! - a packet dropped from the middle leaves a hole, as in the kernel, but the table grows where
-//!   the kernel's is fixed.
+//! - the table of packets grows; the kernel's has a fixed size. In both, a packet dropped from the
+//!   middle leaves a hole.
 
 use crate::num;
 use crate::parts::red::{Idling, Law, Vars, weight};
@@ -100,7 +100,7 @@ pub fn default_burst(min: u32, max: u32) -> u32 {
 pub struct Stats {
     /// Packets marked.
     pub marks: u64,
-    /// Arrivals that met a packet of their own flow: each cost two packets.
+    /// Arrivals for which a packet of their own flow was drawn; both packets were dropped.
     pub matched: u64,
     /// Packets that RED dropped.
     pub red_drops: u64,
@@ -115,7 +115,7 @@ pub struct Choke<P> {
     vars: Vars,
     idling: Idling,
     idle_since: Option<Instant>,
-    /// The packets and, between them, the holes that dropped ones left. The head is a packet.
+    /// The packets, and holes where packets were dropped. The head is a packet.
     table: Ring<Option<P>>,
     packets: usize,
     bytes: u64,
@@ -155,7 +155,7 @@ impl<P: Packet> Choke<P> {
         }
     }
 
-    /// Removes the packet at a place, and holes that are then at the head.
+    /// Removes the packet at a place, and then the holes at the head.
     #[inline]
     fn take(&mut self, place: usize) -> Option<P> {
         let packet = self.table.get_mut(place)?.take()?;
@@ -186,8 +186,8 @@ impl<P: Packet> Choke<P> {
         (met.flow_hash() == packet.flow_hash()).then_some(place)
     }
 
-    /// True if RED marks or drops a packet. Unlike in `red`, the average must be above `min` or
-    /// `max`, not at it.
+    /// True if RED marks or drops a packet. Unlike in `red`, an average equal to `min` or `max`
+    /// counts as below it.
     #[inline]
     fn hit(&mut self, rng: &mut Rng) -> bool {
         if self.vars.qavg > self.law.max << self.law.wlog {
@@ -303,7 +303,7 @@ mod tests {
                 dropped: Vec::new(),
             }
         }
-        /// Offers a packet of a flow at an average held at this many packets.
+        /// Offers a packet of a flow while the average is this many packets.
         fn offer(&mut self, average: u64, flow: u32, ecn: Ecn) {
             let q = &mut self.q;
             q.idle_since = None;

@@ -107,7 +107,7 @@ impl<P: Packet> Class<P> {
             None => self.pull(now, rng, drops),
         };
         if let Dequeued::Packet(packet) = &got {
-            // With the time constant of CAKE's tins.
+            // The newest packet has the weight 1/256, as in CAKE's tins.
             let average = &mut self.counters.average_delay;
             *average = *average - *average / 256 + (now - packet.enqueued()) / 256;
             self.counters.sent_packets += 1;
@@ -175,7 +175,7 @@ impl<P: Packet> Classes<P> {
         result
     }
 
-    /// Adds the limits of the classes to that in `gauges`, and reports the oldest packet of all.
+    /// Adds the limits of the classes to that in `gauges`, and sets the age of the oldest head.
     pub fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         for class in &self.all {
             let of_class = class.gauges(now);
@@ -215,7 +215,7 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    /// Labels, by which packets are classified, and all that the queues want.
+    /// The labels, by which packets are classified, and all that the classes' queues need.
     pub fn wants(&self) -> Wants {
         let mut wants = Wants {
             labels: true,

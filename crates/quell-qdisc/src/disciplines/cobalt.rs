@@ -15,12 +15,12 @@ use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU,
 /// Parameters of the law and, for [`Cobalt`], the limit and ECN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Acceptable standing delay, and BLUE's shortest time between steps (default 5 ms).
+    /// Acceptable standing delay, and the shortest time between steps of BLUE (default 5 ms).
     pub target: Duration,
     /// CoDel's interval (default 100 ms, 1 us..4 s).
     pub interval: Duration,
-    /// Time that the largest packet takes on the link; below four of them the law does not act
-    /// (default 0: an unknown, fast link).
+    /// Time that the largest packet takes on the link; at a sojourn of up to four times this, the
+    /// law does not act (default 0: an unknown, fast link).
     pub mtu_time: Duration,
     /// BLUE's step up, in units of 2^-32 (default 1/256).
     pub p_inc: u32,
@@ -49,7 +49,7 @@ impl Default for Params {
 
 impl Params {
     /// These parameters on a link of known rate, as `cake_set_rate` adjusts them: the target is at
-    /// least 1.5 full packets.
+    /// least the transmission time of 1.5 full-size packets.
     pub fn for_rate(self, rate: Rate) -> Self {
         let mtu_time = match rate {
             Rate::ZERO => Duration::ZERO,
@@ -85,26 +85,26 @@ impl Params {
 /// The law's state; one per queue, or per flow of a fair queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// Signals in the current episode; falls step by step after it.
+    /// Signals (drops or marks) in the current episode; falls step by step after it.
     pub count: u32,
     /// 1/sqrt(count) in units of 2^-32. Initially 0, as in Linux, so the very first signal of a
     /// queue needs no wait.
     pub rec_inv_sqrt: u32,
-    /// Time of the next signal or of the next step down; at rest, the time until which the state
-    /// matters.
+    /// Time of the next signal or of the next step down. While `count` is 0: an interval after the
+    /// last packet, which is how long CAKE keeps an empty flow.
     pub drop_next: Instant,
-    /// BLUE's last step.
+    /// Time of BLUE's last step.
     pub blue_timer: Instant,
     /// BLUE's drop probability, in units of 2^-32.
     pub p_drop: u32,
     /// The delay is above target.
     pub dropping: bool,
-    /// The last packet that [`State::should_drop`] saw was marked by it.
+    /// [`State::should_drop`] marked the packet that it examined last.
     pub ecn_marked: bool,
 }
 
-/// Exact 1/sqrt(count) for small counts, where one Newton step is far off (a step to 2 gives the
-/// value of 4).
+/// Exact 1/sqrt(count) for small counts, where one Newton step is far off (one step from 1 to 2
+/// gives the value for 4).
 const INV_SQRT: [u32; 16] = [
     u32::MAX,
     u32::MAX,
@@ -185,8 +185,8 @@ impl State {
     }
 
     /// Call with each dequeued packet; returns a cause if it must be dropped. May mark it instead
-    /// (see `ecn_marked`). `bulk_flows` raises the floor below which the law does not act, for a
-    /// shaper after the bottleneck; otherwise 0.
+    /// (see `ecn_marked`). `bulk_flows` is for a shaper after the bottleneck: the number of its
+    /// bulk flows, which raises the delay below which the law does not act. Otherwise it is 0.
     #[inline]
     pub fn should_drop<P: Packet>(
         &mut self,
@@ -201,7 +201,8 @@ impl State {
             && sojourn > params.mtu_time * u64::from(bulk_flows) * 2
             && sojourn > params.mtu_time * 4;
         let mut next_due = self.count != 0 && now >= self.drop_next;
-        // Whether the time set before this call has passed; the signals below replace it.
+        // Whether the `drop_next` set before this call has passed; a signal or a step down
+        // determines it again.
         let mut passed = now > self.drop_next;
         let mut cause = None;
         self.ecn_marked = false;
@@ -367,7 +368,7 @@ mod tests {
         (0..(until - from) / MS).map(move |ms| from + ms * MS)
     }
 
-    /// One look per millisecond at packets of this age; the times of signals (drops or marks).
+    /// Examines a packet of this age every millisecond; returns the times of drops.
     fn signals(
         s: &mut State,
         p: &Params,
@@ -403,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_slow_link_raises_target_and_interval() {
-        // 1 Mbit/s: a full packet takes 12.112 ms; the target is 1.5 of it.
+        // 1 Mbit/s: a full packet takes 12.112 ms; the target is 1.5 times that.
         let p = Params::default().for_rate(Rate::from_mbit(1));
         assert_eq!(
             (p.mtu_time, p.target),
@@ -438,13 +439,14 @@ mod tests {
         let mut s = seasoned();
         let p = Params::default();
         signals(&mut s, &p, T, T + 101 * MS, 20 * MS);
-        // Due at 100 ms, then 100 / sqrt(2) after that.
+        // The first is due at 100 ms, the second 100 ms / sqrt(2) later.
         let second = s.drop_next;
         assert!(
             second.abs_diff(T + 100 * MS + Duration::from_nanos(70_710_678))
                 < Duration::from_nanos(10)
         );
-        // Looked at 20 ms late, the third is still due 100 / sqrt(3) after the second.
+        // Although the packet is examined 20 ms late, the third is due 100 ms / sqrt(3) after the
+        // second.
         let late = second + 20 * MS;
         let mut x = packet(late - 20 * MS, Ecn::NotEct);
         assert!(s.should_drop(&p, late, &mut x, 0, &mut rng()).is_some());

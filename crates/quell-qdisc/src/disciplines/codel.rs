@@ -18,8 +18,8 @@ use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU,
 pub struct Params {
     /// Acceptable standing delay (default 5 ms).
     pub target: Duration,
-    /// How long the delay must stay above `target` before the first drop: a round trip of the
-    /// slowest flows (default 100 ms, 1 us..10 s).
+    /// Time for which the delay must stay above `target` before the first drop: about the round
+    /// trip of the slowest flows (default 100 ms, 1 us..10 s).
     pub interval: Duration,
     /// Limit in packets (default 1000, at least 1). Only [`Codel`] itself uses it.
     pub limit: u32,
@@ -111,8 +111,8 @@ pub trait Source<P> {
     fn head(&self) -> Option<&P>;
     /// Removes and returns the packet at the head.
     fn pop(&mut self) -> Option<P>;
-    /// Bytes still queued, for the law's one-packet floor; for one flow of a fair queue, the bytes
-    /// of the whole queue (as in Linux).
+    /// Bytes still queued, which the law compares with [`Params::mtu`]; for one flow of a fair
+    /// queue, the bytes of the whole queue (as in Linux).
     fn backlog_bytes(&self) -> u64;
 }
 
@@ -122,7 +122,8 @@ impl State {
     fn newton_step(&mut self) {
         let x = u64::from(self.rec_inv_sqrt) << 16;
         let x2 = (x * x) >> 32;
-        // Wraps for a stale x, as in Linux, when count jumps; later steps correct it.
+        // When `count` jumps, x does not fit it, and this wraps as in Linux; later steps correct
+        // the result.
         let v = (3u64 << 32).wrapping_sub(u64::from(self.count) * x2) >> 2;
         self.rec_inv_sqrt = (v.wrapping_mul(x) >> (32 - 2 + 1) >> 16) as u16;
     }
@@ -159,8 +160,9 @@ impl State {
     fn begin(&mut self, params: &Params, now: Instant) {
         self.dropping = true;
         let delta = self.count.wrapping_sub(self.lastcount);
-        // `drop_next` may be in the future, which is recent, too (Linux compares signed). At 0
-        // there was no episode yet; Linux's clock is never that near its start.
+        // A `drop_next` in the future also counts as recent (Linux compares signed numbers). 0
+        // means that there was no episode yet; Linux does not check this, because its clock is
+        // never that close to 0.
         let recent = self.drop_next != Instant::ZERO && now < self.drop_next + 16 * params.interval;
         if delta > 1 && recent {
             self.count = delta;
@@ -180,7 +182,8 @@ pub(super) enum Judged {
     Empty,
     /// The packet leaves unchanged.
     Sends,
-    /// [`act`] handles the packet; true if a drop (or mark) is due.
+    /// [`act`] must handle the packet: true if a drop (or mark) is due, false if `ce_threshold`
+    /// alone may mark it.
     Acts(bool),
 }
 
@@ -321,7 +324,8 @@ impl<S, D> Run<'_, S, D> {
         } else {
             self.drop(packet).map(|(next, _over)| (next, false))
         };
-        // Also if the drop emptied the queue: as in Linux, the next call then ends the episode.
+        // As in Linux, an episode begins even if the drop emptied the queue; the next call then
+        // ends it.
         self.state.begin(self.params, self.now);
         sent
     }

@@ -151,7 +151,7 @@ mod tests {
                 dropped: Vec::new(),
             }
         }
-        /// `n` packets of a flow, whose hash lies in the class of this number of four.
+        /// Offers `n` packets of a flow; `class` (0 to 3) is the upper two bits of its hash.
         fn put(&mut self, class: u32, n: u64, len: u32) {
             for id in 0..n {
                 let packet = TestPacket::new(id, len, class << 30, Ecn::NotEct);

@@ -1,9 +1,9 @@
-//! First in, first out: `pfifo` (limit in packets), `bfifo` (limit in bytes) and `fifo`, whose two
-//! knobs are `limit` and `drop` (drop each arrival with probability p).
+//! First in, first out: `pfifo` (limit in packets), `bfifo` (limit in bytes) and `fifo`, which has
+//! two knobs: `limit`, and `drop`, the probability with which each arrival is dropped.
 //!
-//! Source: Linux `net/sched/sch_fifo.c`: an arrival is queued while the queue is below its limit,
-//! with `bfifo` while backlog plus packet do not exceed it. Lowering the limit drops nothing:
-//! queued packets are still sent.
+//! Source: Linux `net/sched/sch_fifo.c`: an arrival is queued if the queue is below its limit; with
+//! `bfifo`, if the backlog including the packet does not exceed the limit. Lowering the limit drops
+//! nothing: queued packets are still sent.
 
 use crate::discipline::{Backlog, FastPath};
 use crate::parts::ring::Ring;
@@ -65,7 +65,7 @@ pub struct Fifo<P> {
     bytes: u64,
     /// Packets marked.
     marks: u64,
-    /// Bytes of each flow, used by `longest`.
+    /// Hash and bytes of each flow: scratch space of `longest`.
     flows: Vec<(u32, u64)>,
 }
 

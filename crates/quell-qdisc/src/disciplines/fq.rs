@@ -29,7 +29,7 @@ pub struct Params {
     pub initial_quantum: u32,
     /// A flow that was idle longer than this starts with at least a quantum (default 40 ms).
     pub refill_delay: Duration,
-    /// ECN-capable packets that waited longer are marked CE (default: never).
+    /// ECN-capable packets that waited longer than this are marked CE (default: never).
     pub ce_threshold: Duration,
     /// Buckets, a power of two up to 65536 (default 1024).
     pub flows: u32,
@@ -231,7 +231,7 @@ mod tests {
         Rng::new(1, "fq")
     }
 
-    /// Puts `n` packets of `len` bytes of flow `hash` in at `now`; ids count up from `id`.
+    /// Offers `n` packets of `len` bytes of flow `hash` at `now`; their ids count up from `id`.
     fn put(q: &mut Fq<TestPacket>, now: Instant, hash: u32, id: u64, n: u64, len: u32) -> Dropped {
         let mut drops = Vec::new();
         for i in 0..n {

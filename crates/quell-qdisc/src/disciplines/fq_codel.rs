@@ -130,9 +130,9 @@ impl<P: Packet> FqCodel<P> {
             || self.flows.memory() > self.params.memory_limit
     }
 
-    /// Drops from the head of the flow with the most bytes, up to half of them or a batch, so that
-    /// one search serves many drops; the flow's CoDel adds them to its count, to drop more often
-    /// (RFC 8290, section 4.1, and Linux).
+    /// Drops from the head of the flow with the most bytes, until half of its bytes or `drop_batch`
+    /// packets are dropped, so that one search serves many drops. The count of the flow's CoDel
+    /// grows by these packets, so it drops more often (RFC 8290, section 4.1, and Linux).
     #[cold]
     fn drop_batch<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let Some(fat) = self.flows.fattest() else {
@@ -323,7 +323,7 @@ mod tests {
         put(&mut q, Instant::ZERO, A, 6, 757);
         put(&mut q, Instant::ZERO, B, 6, 757);
         assert_eq!(order(&mut q, 8), [1, 1, 2, 2, 1, 1, 2, 2]);
-        // Of 756: after two it is 2, so a third follows.
+        // Packets of 756: after two the deficit is 2, so a third follows.
         let mut q = FqCodel::new(Params::default());
         put(&mut q, Instant::ZERO, A, 6, 756);
         put(&mut q, Instant::ZERO, B, 6, 756);
@@ -350,8 +350,8 @@ mod tests {
         put(&mut q, Instant::ZERO, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
         assert_eq!(q.flows.get(2).turn(), FlowList::Old);
-        // ... so its next packet is not that of a new flow: it waits for B, and A again (a
-        // full-size packet uses a quantum up).
+        // ... so its next packet is not that of a new flow: it waits for B. A is behind it, because
+        // a full-size packet uses up a quantum.
         put(&mut q, Instant::ZERO, C, 1, 100);
         assert_eq!(order(&mut q, 3), [2, 3, 1]);
     }

@@ -1,13 +1,14 @@
-//! Flow queues with a FIFO each, whose limits a controller sets one by one: deficit round robin
-//! over flows, new ones first. The queue of LFQ.
+//! FQ-FIFO, the queue of LFQ: deficit round robin over flows, new ones first. Each flow has a FIFO
+//! with its own limit, which a controller sets.
 //!
 //! Source: the LFQ paper's §III and its authors' `rl-queue-disc.cc`, which follows ns-3's FqCoDel.
 //! Deviations:
 //! - a flow that empties is handled as in RFC 8290, section 4.1.2 (the authors' code treats it as
 //!   new if any other flow is);
 //! - more than one flow (the paper's experiments had one). Flows in the same bucket share its limit
-//!   and its FIFO. A bucket that was empty and without arrivals for `idle` is assigned to the next
-//!   other flow that arrives. Its own flow finds it unchanged, however late.
+//!   and its FIFO. A bucket that is empty and has had no arrivals for `idle` is assigned to the
+//!   next other flow whose packet arrives. Until then its own flow may return, however late, and
+//!   finds it unchanged.
 
 use crate::num;
 use crate::parts::flows::{Flows, of_flow};
@@ -105,8 +106,8 @@ impl<P: Packet> FqFifo<P> {
         &self.params
     }
 
-    /// The bucket of an arriving packet, updated; true if it has just been assigned to the packet's
-    /// flow.
+    /// Updates the bucket of an arriving packet. Returns its flow, and whether the bucket has just
+    /// been assigned to it.
     #[inline]
     fn claim(&mut self, now: Instant, packet: &P) -> (u32, bool) {
         let hash = packet.flow_hash();
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Hash of a flow that meets no other one below 8 in 1024 buckets.
+    /// Hash of a flow from 0 to 7; each of these has its own of the 1024 buckets.
     fn hash(flow: u32) -> u32 {
         flow << 29
     }

@@ -178,7 +178,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
         self.marks
     }
 
-    /// `probability` is the highest of the flows that have packets queued.
+    /// `probability` is the highest of the flows in the round robin.
     fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
@@ -354,7 +354,7 @@ mod tests {
         let drops = overload(&mut FqPie::new(ecn), 5000, Ecn::Ect0, 1.0);
         assert!(!drops.is_empty());
         assert!(drops.iter().all(|(_, c)| *c == DropCause::Forced));
-        // Off by default: not a mark.
+        // ECN is off by default, so nothing is marked.
         let mut q = FqPie::new(Params::default());
         let drops = overload(&mut q, 5000, Ecn::Ect0, 1.0);
         assert!(!drops.is_empty() && q.marks() == 0);

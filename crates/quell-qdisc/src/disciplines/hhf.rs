@@ -85,8 +85,9 @@ pub struct Hhf<P> {
     evict_ms: u64,
     /// Bytes of flows that hash to a place, in each array.
     counters: Vec<[u32; ARRAYS]>,
+    /// Time at which the counters were last cleared, ms.
     cleared: u64,
-    /// Known heavy hitters, by place.
+    /// Known heavy hitters in a table, by place.
     known: Vec<Vec<Known>>,
     count: u32,
     /// Heavy hitters that were admitted so far.
@@ -118,8 +119,8 @@ impl<P: Packet> Hhf<P> {
         self.admitted
     }
 
-    /// Whether the flow is a known heavy hitter. Also removes idle entries before it in its place,
-    /// except the last entry.
+    /// Whether the flow is a known heavy hitter. Also removes the idle entries that are before it
+    /// in the list of its place, except the last entry of the list.
     #[inline]
     fn knows(&mut self, now_ms: u64, hash: u32) -> bool {
         let known = &mut self.known[hash as usize % PLACES];
@@ -141,7 +142,7 @@ impl<P: Packet> Hhf<P> {
         false
     }
 
-    /// Enters a heavy hitter in the table; false if that is full.
+    /// Enters a heavy hitter in the table; false if the table is full.
     #[cold]
     fn admit(&mut self, now_ms: u64, hash: u32) -> bool {
         let now = Known { hash, seen: now_ms };
@@ -159,9 +160,10 @@ impl<P: Packet> Hhf<P> {
         true
     }
 
-    /// The queue of a packet: that of the heavy hitters if its flow is known as one, or if each of
-    /// its counters is above `admit_bytes`. The bytes of heavy hitters are not counted, and no
-    /// counter rises more than necessary.
+    /// The queue of a packet: that of the heavy hitters if its flow is known as one, or if with the
+    /// packet each of its counters is above `admit_bytes`. The bytes of heavy hitters are not
+    /// counted. The counters of other flows rise only to the least of them plus the packet's
+    /// length.
     #[inline]
     fn classify(&mut self, now_ms: u64, packet: &P) -> FlowId {
         if self.cleared + self.reset_ms < now_ms {
@@ -348,8 +350,8 @@ mod tests {
     #[test]
     fn a_flow_is_counted_apart_from_one_that_shares_some_of_its_counters() {
         let heavy = 7 | 8 << BITS | 9 << (2 * BITS) | 1 << (3 * BITS);
-        // Another in one of the three parts, which changes the fourth counter, too; or in the rest
-        // alone.
+        // A flow that differs in one of the three parts, which also changes the fourth counter, or
+        // in the rest alone; and the same flow.
         for (change, apart) in [
             (1, true),
             (1 << BITS, true),

@@ -5,8 +5,8 @@
 //! Sources: Linux 7.x `net/sched/sch_htb.c`, `sch_generic.c` (`psched_ratecfg_precompute`),
 //! tc-htb(8) and `tc/q_htb.c` (bursts). Deviations:
 //! - filters belong to the whole tree, none to an inner class;
-//! - no hysteresis (a module's parameter, off by default), no limit on the events of one call, no
-//!   hardware offload;
+//! - no hysteresis (a parameter of the kernel module, off by default), no limit on the events of
+//!   one call, no hardware offload;
 //! - at most 128 classes.
 
 use super::class::{Class as Held, Classes};
@@ -67,9 +67,9 @@ pub struct Class {
     pub rate: Rate,
     /// Highest rate with borrowing; `None`: its rate.
     pub ceil: Option<Rate>,
-    /// Bytes that it may send at once at its rate; `None`: 1600 plus those of a nanosecond.
+    /// Bytes that it may send at once at its rate; `None`: 1600 plus the bytes of 1 ns.
     pub burst: Option<u64>,
-    /// Bytes that it may send at once at its ceiling; `None`: 1600 plus those of a nanosecond.
+    /// Bytes that it may send at once at its ceiling; `None`: 1600 plus the bytes of 1 ns.
     pub cburst: Option<u64>,
     /// Priority of a leaf: 0 (borrows first) to 7.
     pub prio: u8,
@@ -127,7 +127,7 @@ impl Params {
     }
 }
 
-/// Time of bytes at a rate, as Linux calculates it: a multiplication and a shift.
+/// Converts bytes into time at a rate as Linux does: by a multiplication and a shift.
 #[derive(Clone, Copy, Debug)]
 struct RateCfg {
     mult: u64,
@@ -159,7 +159,7 @@ fn depth(rate: Rate, burst: Option<u64>) -> i64 {
     let bytes = rate.bytes_per_sec();
     let burst = burst.unwrap_or(bytes / SEC.as_nanos() + LARGEST);
     let ns = u128::from(burst) * u128::from(SEC.as_nanos()) / u128::from(bytes.max(1));
-    // In units of `tc`, which passes 32 bits to the kernel.
+    // `tc` passes the depth to the kernel in 32 bits, in units of its own.
     (num::low_u64(ns) / TICK).min(u32::MAX.into()).cast_signed() * TICK.cast_signed()
 }
 
@@ -198,6 +198,7 @@ enum Mode {
     CantSend,
     /// The class has used its rate, and may send if a class above it can.
     MayBorrow,
+    /// The class is below its rate.
     CanSend,
 }
 
@@ -208,8 +209,10 @@ struct Node {
     level: usize,
     rate: RateCfg,
     ceil: RateCfg,
+    /// Depths of the buckets of the rate and of the ceiling, ns.
     buffer: i64,
     cbuffer: i64,
+    /// Tokens in these buckets, ns; negative: debt.
     tokens: i64,
     ctokens: i64,
     /// Time of the last update of the tokens.
@@ -219,6 +222,7 @@ struct Node {
     due: Instant,
     prio: u8,
     quantum: i32,
+    /// Bytes that a leaf may still send in its turn, by the level that lends to it.
     deficit: [i32; LEVELS],
     /// A bit for each priority at which it or a class below it has something to send.
     active: u8,
@@ -230,7 +234,7 @@ struct Node {
 #[derive(Clone, Debug)]
 struct Level {
     rows: [Turns; PRIORITIES],
-    /// Classes whose modes change, the earliest first.
+    /// Classes whose modes will change, the earliest first.
     waiting: Vec<u8>,
     /// Time of the next check for events.
     look: Instant,
@@ -412,8 +416,8 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// Sets a class's mode from its tokens; `since` is the time since their last update. Returns
-    /// the time until the mode changes again.
+    /// Sets a class's mode from its tokens; `since` is the time since their last update, ns.
+    /// Returns the time until the mode changes again, ns.
     fn change_mode(&mut self, at: u8, since: i64) -> i64 {
         let node = self.node(at);
         let (tokens, ctokens) = (node.tokens + since, node.ctokens + since);
@@ -451,8 +455,8 @@ impl<P: Packet> Htb<P> {
         level.waiting.insert(place, at);
     }
 
-    /// Charges a packet that left this leaf and borrowed from `level` to the leaf and all classes
-    /// above it.
+    /// Charges a packet to its leaf and to all classes above that. `level` is that of the class
+    /// which lent the tokens: a class below it pays at its ceiling only.
     fn charge(&mut self, leaf: u8, level: usize, bytes: u32) {
         let mut next = Some(leaf);
         while let Some(at) = next {
@@ -503,8 +507,8 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// The leaf whose turn it is at a level and priority. In the path, `None` is the row, and the
-    /// inner classes on the way follow.
+    /// The leaf whose turn it is at a level and priority. Its path begins with `None`, which is the
+    /// level's row, and continues with the inner classes on the way to the leaf.
     fn leaf(&mut self, level: usize, prio: usize) -> Option<u8> {
         if self.levels[level].rows[prio].active == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! Every discipline, one algorithm a file, and the enum that dispatches to them.
+//! Every discipline, one algorithm per file, and the enum that dispatches to them.
 
 pub mod bands;
 pub mod cake;
@@ -58,8 +58,8 @@ use crate::{
     Rng, SubGauges, TinGauges,
 };
 
-/// Every discipline, as plain data: enum dispatch costs 3 to 4 ns a packet and keeps a world
-/// cloneable.
+/// Every discipline, as plain data. Dispatch by an enum costs 3 to 4 ns per packet and keeps a
+/// simulation with all its queues cloneable.
 #[derive(Clone, Debug)]
 pub enum Qdisc<P> {
     /// `pfifo`, `bfifo` and `fifo`.
@@ -104,7 +104,7 @@ pub enum Qdisc<P> {
     Sfb(Sfb<P>),
     /// `sfq`.
     Sfq(Sfq<P>),
-    /// Flow queues with a limit each, for `lfq`.
+    /// The queue of `lfq`: flow queues, each with its own limit.
     FqFifo(FqFifo<P>),
     /// A discipline of another crate.
     Outside(Outside<P>),
@@ -171,7 +171,8 @@ impl Params {
         }
     }
 
-    /// Whether packets reach the discipline after the line that it shapes (`ingress`).
+    /// Whether packets have already crossed the link that the discipline shapes when they reach it
+    /// (`ingress`).
     pub fn is_behind(&self) -> bool {
         matches!(self, Params::Cake(p) if p.ingress)
     }
@@ -186,8 +187,9 @@ impl Params {
         matches!(self, Params::Cake(p) if p.fwmark != 0)
     }
 
-    /// Sets the labels of the hosts that filters name: `known` gives those of the source and the
-    /// destination of a host's packets.
+    /// Sets the labels of the hosts that filters name. For a host's name, `known` returns the
+    /// source label of the packets that it sends and the destination label of those that it
+    /// receives; `None` if it does not know the host.
     pub fn name_hosts(&mut self, known: &dyn Fn(&str) -> Option<[u32; 2]>) {
         let (htb, bands): (&mut [htb::Class], &mut [bands::BandClass]) = match self {
             Params::Htb(p) => (&mut p.classes, &mut []),
@@ -263,7 +265,7 @@ macro_rules! each {
     };
 }
 
-// Out of line, so that the plain FIFO's path does not pay for the registers that all the laws
+// Not inlined, so that the FIFO's path does not pay for the registers that the other disciplines
 // together need.
 impl<P: Packet> Qdisc<P> {
     #[inline(never)]
@@ -459,7 +461,7 @@ impl<P: Packet> FastPath<P> for Qdisc<P> {
     }
 }
 
-/// Disciplines for which the calls of the trait itself are the fastest.
+/// Implements [`FastPath`] with its default methods, for disciplines that have no faster ones.
 macro_rules! no_fast_path {
     ($($discipline:ident),*) => {
         $(impl<P: Packet> FastPath<P> for $discipline<P> {})*
@@ -477,7 +479,9 @@ mod tests {
     use crate::packet::TestPacket;
     use crate::time::MS;
 
-    /// Thousands of bursts into an overloaded queue: what left it, and what it dropped.
+    /// Offers 3000 bursts of three packets to a queue that is served twice per burst, with
+    /// `in_runs` as runs. Returns the results of the dequeues, the ids of the dropped packets, and
+    /// the number of bursts that were taken as runs.
     fn overload(params: &Params, in_runs: bool) -> (Vec<Dequeued<TestPacket>>, Vec<u64>, usize) {
         let mut q: Qdisc<TestPacket> = Qdisc::new(params.clone());
         let (mut rng, mut drops) = (Rng::new(1, "runs"), Vec::new());

@@ -2,9 +2,9 @@
 //!
 //! The owner's packets stay here; the discipline queues handles to them, so it does not depend on
 //! the owner's type of packet. Each call is checked: a packet that the discipline loses, invents or
-//! returns twice is an error at once. The discipline has then failed: none of its methods is called
-//! again, its packets are dropped, and so are all later arrivals. The caller checks
-//! [`Discipline::failure`].
+//! returns twice is an error at once. The discipline has then failed: none of its methods except
+//! [`Discipline::wants`] is called again. The next call that can drop packets drops all that it
+//! holds, and later arrivals are dropped, too. The caller checks [`Discipline::failure`].
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub struct Handle {
     len: u32,
     hash: u32,
     ecn: Ecn,
-    /// Index of the packet in `Slab`, and how often that place was filled or emptied before.
+    /// Index of the packet in `Slab`, and how often that place has been filled or emptied up to
+    /// now.
     place: u32,
     turn: u32,
 }
@@ -43,7 +44,7 @@ impl Handle {
         }
     }
 
-    /// Handle to a packet that is read only and not held here.
+    /// Handle to a packet that is not held here, for calls that only read it.
     fn passing(packet: &impl Packet) -> Self {
         Self::of(packet, (u32::MAX, 0))
     }
@@ -236,7 +237,8 @@ enum Fault {
     Nothing,
     /// It named a time that is not in the future.
     Past,
-    /// It names more than `MAX_WAITS` times in a row while no packet leaves or arrives.
+    /// It named a new time more than `MAX_WAITS` times in a row, each after the last one had
+    /// passed, and no packet left or arrived in between.
     Waits,
     /// Its timer stays due however often it runs.
     Timer,
@@ -346,13 +348,14 @@ struct Inner<P> {
     failure: Option<String>,
     /// Packets marked until it failed.
     marks: u64,
-    /// Last time that it named, and how many such times have passed since a packet left or arrived.
+    /// The time that it named last, and how many of the times that it named have passed since a
+    /// packet left or arrived.
     named: Instant,
     waits: u32,
 }
 
-/// Times in a row that a discipline may name before it counts as stuck: 100 s for one that waits 1
-/// ms each time.
+/// A discipline that names a time more often than this in a row counts as stuck: after 100 s if it
+/// waits 1 ms each time.
 const MAX_WAITS: u32 = 100_000;
 
 impl<P: Packet> Outside<P> {

@@ -3,12 +3,12 @@
 //!
 //! It comes from ns-2 and the drafts before RFC 8033. Unlike [`Pie`](crate::pie::Pie) it
 //! - drops by independent random draws, without the de-randomisation of RFC 8033, section 5.4;
-//! - computes the delay from the backlog and a rate measured over 10,000 bytes, where the old and
-//!   the new value count half each;
+//! - computes the delay from the backlog and a rate: a measurement over 10,000 bytes, averaged with
+//!   the rate before it;
 //! - reads the delay of the last update in its early exit, and does not drop arrivals that find two
 //!   packets or fewer;
-//! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up
-//!   to the cap of 2 %;
+//! - divides the change of the probability by 32, 8 or 2 while the probability is below 0.001, 0.01
+//!   or 0.1, and multiplies it by 2, 8 or 32 from 0.1, 1 or 10 on, where it adds at most 2 %;
 //! - adds 2 % per update above 200 ms;
 //! - gives a burst allowance of 100 ms at the first packet, and again after 1.5 s without
 //!   congestion; during the allowance, updates hold the probability at 0 (except for the 2 % of a
@@ -82,7 +82,7 @@ enum Burst {
     None,
     /// The allowance was given; no update without congestion has followed.
     Protecting,
-    /// This many updates without congestion have followed.
+    /// Counts the updates without congestion after the first one.
     Quiet(u64),
 }
 
@@ -445,8 +445,8 @@ mod tests {
                 &mut drops,
             );
         }
-        // 1500 bytes each 1.2 ms: 1.25 MB/s; the first of a measurement counts without its time:
-        // 10,500 bytes in 7.2 ms, then 8.4.
+        // 1500 bytes leave each 1.2 ms: 1.25 MB/s. The first measurement counts a packet without
+        // the time before it: 10,500 bytes in 7.2 ms; the others take 8.4 ms.
         for i in 1..=50 {
             q.dequeue(Instant::from_nanos(i * 1_200_000), &mut rng, &mut drops);
         }

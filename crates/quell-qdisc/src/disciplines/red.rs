@@ -27,7 +27,8 @@ pub struct Params {
     pub limit: u64,
     /// Average length in bytes at which dropping begins (default max / 3).
     pub min: u64,
-    /// Average length in bytes at which the probability is greatest (default the bytes of 30 ms).
+    /// Average length in bytes at which the probability is greatest (default: the bytes that the
+    /// link sends in 30 ms).
     pub max: u64,
     /// Bytes of an average packet (default 1000).
     pub avpkt: u32,
@@ -53,7 +54,7 @@ pub struct Params {
 }
 
 impl Default for Params {
-    /// For 10 Mbit/s, which `tc` too assumes without a `bandwidth`.
+    /// The defaults for 10 Mbit/s, which `tc` also assumes if no `bandwidth` is given.
     fn default() -> Self {
         Self::for_rate(Rate::from_mbit(10))
     }
@@ -324,7 +325,7 @@ mod tests {
                 dropped: Vec::new(),
             }
         }
-        /// Offers a packet at an average held at `avg` bytes.
+        /// Offers a packet while the average is `avg` bytes.
         fn offer(&mut self, avg: u64, ecn: Ecn) {
             let q = &mut self.q;
             q.idle_since = None;

@@ -37,7 +37,7 @@ pub struct Params {
     pub increment: f64,
     /// Step down of a probability, 0..1 (default 0.00005).
     pub decrement: f64,
-    /// Packets per second of all unresponsive flows together (default 10).
+    /// Packets per second that all unresponsive flows together may send (default 10).
     pub penalty_rate: u32,
     /// Packets that unresponsive flows may send at once (default 20).
     pub penalty_burst: u32,
@@ -80,6 +80,7 @@ fn step(probability: f64) -> u32 {
     num::whole_u32(probability * f64::from(ONE) + 0.5)
 }
 
+/// A bin, which the flows with the same four bits of their hashes share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     /// Packets queued of the flows that share the bin.
@@ -87,6 +88,7 @@ struct Bin {
     probability: u16,
 }
 
+/// A set of bins; each flow has one in every level.
 #[derive(Clone, Debug)]
 struct Bins {
     /// Key of the hash.
@@ -102,7 +104,8 @@ impl Bins {
         }
     }
 
-    /// The hash that selects a flow's bins; never 0, which means none.
+    /// The hash that selects a flow's bins. It is never 0: for a queued packet, 0 means that this
+    /// set does not count it.
     #[inline]
     fn hash<P: Packet>(&self, packet: &P) -> u32 {
         rehash(packet.flow_hash(), self.key).max(1)
@@ -141,13 +144,15 @@ pub struct Sfb<P> {
     sets: Box<[Bins; 2]>,
     /// Index of the set that decides.
     slot: usize,
+    /// True while the second set learns.
     double_buffering: bool,
     /// Time at which the sets last changed roles, ms.
     rehashed: u64,
+    /// Packets that unresponsive flows may still send.
     tokens: u32,
     /// Time at which the tokens were last counted, ms.
     token_time: u64,
-    /// Packets, with the bins that count them in each set.
+    /// Packets, each with the hash that selects the bins which count it, for each set.
     ring: Ring<(P, [u32; 2])>,
     bytes: u64,
 }
@@ -212,7 +217,8 @@ impl<P: Packet> Sfb<P> {
         (probability, packets)
     }
 
-    /// True if packets of unresponsive flows must be dropped now.
+    /// Takes a token for a packet of an unresponsive flow. True if there is none, so that the
+    /// packet must be dropped.
     #[inline]
     fn penalised(&mut self, now_ms: u64) -> bool {
         let (rate, burst) = (self.params.penalty_rate, self.params.penalty_burst);
@@ -386,7 +392,7 @@ mod tests {
                 self.q.dequeue(self.now, &mut self.rng, &mut Vec::new());
             }
         }
-        /// The probabilities of a flow's bins.
+        /// Sets the probabilities of a flow's bins.
         fn set(&mut self, flow: u32, probability: u16) {
             let packet = TestPacket::new(0, 1000, flow, Ecn::NotEct);
             let slot = self.q.slot;
@@ -394,6 +400,7 @@ mod tests {
             let bins = self.q.sets[slot].of(hash);
             bins.for_each(|bin| bin.probability = probability);
         }
+        /// The least probability of a flow's bins.
         fn get(&mut self, flow: u32) -> u16 {
             let packet = TestPacket::new(0, 1000, flow, Ecn::NotEct);
             let slot = self.q.slot;
@@ -498,8 +505,8 @@ mod tests {
     fn an_arrival_without_a_token_restarts_the_count_of_tokens() {
         // As in Linux: 1 ms brings no whole token, so that nothing passes after the burst.
         assert_eq!(passed_at_probability_one(1), 20);
-        // After the burst: 10, 5, 2, then 1, for the 1 s, 500, 250 and 100 ms that the packets
-        // before took; 50 ms give none.
+        // After the burst of 20 there are 10, 5, 2, then 1 tokens, for the 1 s, 500, 250 and 100 ms
+        // in which the tokens before were used; 50 ms give none.
         assert_eq!(passed_at_probability_one(50), 38);
     }
 

@@ -25,7 +25,7 @@ pub const MAX_FLOWS: u32 = 65_408;
 /// Packets for which room is reserved before a perturbation, at most.
 const MAX_RESERVED: u32 = 4096;
 
-/// RED on each flow, in bytes.
+/// Parameters of RED on each flow; lengths are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Red {
     /// Average length at which dropping begins.
@@ -133,8 +133,8 @@ impl Params {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     red: Vars,
-    /// Number of its last change of length among those of all flows: of equally long flows, the one
-    /// changed last counts as the longest.
+    /// Serial number of its last change of length: of equally long flows, the one that changed last
+    /// counts as the longest.
     changed: u64,
 }
 
@@ -151,11 +151,12 @@ pub struct Sfq<P> {
     states: Vec<State>,
     /// Flows that have packets.
     active: u32,
+    /// Number of changes of the flows' lengths so far.
     changes: u64,
     /// Key of the hash.
     key: u32,
     next_perturb: Instant,
-    /// Packets during a change of the hash.
+    /// Holds the packets during a change of the hash; otherwise empty.
     moving: Vec<P>,
     marks: u64,
 }
@@ -184,8 +185,8 @@ impl<P: Packet> Sfq<P> {
                 Duration::ZERO => NEVER,
                 period => Instant::ZERO + period,
             },
-            // Reserved, so that perturbations do not allocate, except the first of a clone and
-            // those of longer queues.
+            // Reserved so that perturbations do not allocate, except for the first one of a clone,
+            // and for queues of more than `MAX_RESERVED` packets.
             moving: Vec::with_capacity(match params.perturb {
                 Duration::ZERO => 0,
                 _ => limit.min(MAX_RESERVED) as usize,
@@ -334,7 +335,8 @@ impl<P: Packet> Discipline<P> for Sfq<P> {
                 if !self.params.headdrop {
                     return drops.drop(now, packet, cause);
                 }
-                // The packet takes the head's place; the flow is as long as before.
+                // The head makes room for the packet. The flow is as long as before, so this is not
+                // a change of its length.
                 if let Some(head) = self.flows.pop(flow) {
                     drops.drop(now, head, cause);
                 }
@@ -514,7 +516,7 @@ mod tests {
             flows: 128,
             ..Params::default()
         });
-        // limit bounds flows too: the fourth finds no place.
+        // `limit` also bounds the number of flows: the fourth finds no place.
         for flow in 1..=4 {
             bed.put(flow, 1);
         }
@@ -610,8 +612,8 @@ mod tests {
 
     #[test]
     fn perturb_drops_packets_without_a_place() {
-        // Sixty flows in 64 buckets; after a new hash more of them share one, and it holds two
-        // packets.
+        // Sixty flows have 64 buckets; with the new hash, more of them share a bucket, which holds
+        // two packets.
         let mut bed = Bed::new(Params {
             perturb: SEC,
             divisor: 64,

@@ -35,8 +35,8 @@ impl Bed {
             _ => None,
         }
     }
-    /// A packet a millisecond leaves a queue of ten that all have waited `age`; returns the times
-    /// of drops.
+    /// Each millisecond, one packet leaves a queue of ten, each of which has waited `age`; returns
+    /// the times of drops.
     fn drops_while_late(&mut self, from: Instant, until: Instant, age: Duration) -> Vec<Instant> {
         let mut times = Vec::new();
         let mut now = from;
@@ -117,7 +117,7 @@ fn at_most_one_mtu_behind_the_packet_stops_dropping() {
         bed.add(T, 1, Ecn::NotEct);
     }
     assert!(bed.dropped.is_empty());
-    // With two behind it, it does not.
+    // With two packets behind, the law acts.
     bed.add(T, 1, Ecn::NotEct);
     for i in 300..420 {
         bed.take(T + SEC + i * MS);
@@ -178,8 +178,8 @@ fn a_restart_within_16_intervals_resumes_the_pace() {
     bed.drops_while_late(T, T + 2000 * MS, 20 * MS);
     let (count, last) = (bed.q.state().count, bed.q.state().lastcount);
     assert!(count > 10 && last == 1);
-    // Below target for a moment ends the episode; late again for an interval, it resumes with count
-    // - lastcount.
+    // A delay below target ends the episode. Once the delay has been above target for an interval
+    // again, the law resumes with count - lastcount.
     bed.drops_while_late(T + 2000 * MS, T + 2020 * MS, Duration::ZERO);
     assert!(!bed.q.state().dropping);
     bed.drops_while_late(T + 2020 * MS, T + 2126 * MS, 20 * MS);

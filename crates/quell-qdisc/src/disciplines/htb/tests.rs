@@ -34,8 +34,8 @@ fn class(minor: u32, parent: u32, rate: u64, ceil: u64) -> Class {
     }
 }
 
-/// Sets quanta of a packet: larger ones would delay a class whose ceiling lets it send little at a
-/// time.
+/// Sets the quanta to one packet: larger ones would delay a class whose ceiling lets it send little
+/// at a time.
 fn alternately(mut classes: Vec<Class>) -> Vec<Class> {
     for class in &mut classes {
         class.quantum = Some(1000);
@@ -140,7 +140,7 @@ fn the_remaining_rate_is_shared_by_quanta() {
     (classes[1].quantum, classes[2].quantum) = (Some(1000), Some(2000));
     let mut bed = Bed::new(tree(classes));
     bed.run(Instant::from_secs(10), &[(2, 1000), (3, 500)]);
-    // 9 Mbit/s beyond the rates, 1 : 2.
+    // The 9 Mbit/s beyond the rates are shared 1 : 2.
     near(bed.kbps(2, 10), 4000);
     near(bed.kbps(3, 10), 8000);
 }
@@ -177,7 +177,7 @@ fn the_lower_priority_borrows_only_what_the_higher_leaves() {
 
 #[test]
 fn leaves_borrow_from_their_parent_before_others_may() {
-    // 1:2 has two leaves of 1 Mbit/s and 6 Mbit/s in all, 1:3 is a leaf with 2.
+    // Class 1:2 has 6 Mbit/s and two leaves of 1 Mbit/s each; 1:3 is a leaf with 2 Mbit/s.
     let mut bed = Bed::new(tree(alternately(vec![
         class(1, 0, 10, 10),
         Class {
@@ -231,7 +231,7 @@ fn a_bucket_out_of_debt_sends_and_goes_into_debt() {
     classes[0].filter.mark = Some(1);
     let mut bed = Bed::new(tree(classes));
     bed.put(1, 3, 1000);
-    // 1600 bytes: one packet, and the second on credit.
+    // The bucket holds 1600 bytes: enough for one packet; the second is sent on credit.
     assert!(matches!(bed.take(), Dequeued::Packet(_)));
     assert!(matches!(bed.take(), Dequeued::Packet(_)));
     let Dequeued::NotBefore(t) = bed.take() else {

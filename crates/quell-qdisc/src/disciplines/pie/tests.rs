@@ -14,7 +14,7 @@ fn packet(id: u64, ecn: Ecn) -> TestPacket {
     TestPacket::new(id, FULL, 0, ecn)
 }
 
-/// A queue of `n` packets, all entered at 0, ruled by `vars`.
+/// A queue of `n` packets, all of which arrived at time 0, whose law is in the state `vars`.
 fn queue(params: Params, vars: Vars, n: u64) -> Pie<TestPacket> {
     let mut q = Pie::new(params);
     let mut none = Vec::new();
