@@ -2,7 +2,7 @@
 
 use crate::Labels;
 
-/// A filter of a class: a packet has to meet every condition that is set.
+/// A filter of a class: a packet must meet every condition that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// A bit for each DSCP that it accepts; 0 accepts any.
@@ -18,13 +18,13 @@ pub struct Filter {
 pub struct Host {
     /// Its name in a scenario, or its address.
     pub name: String,
-    /// [`Labels::source`] and [`Labels::destination`] of its packets, which only the owner of the
-    /// packets knows; `None` matches no packet.
+    /// [`Labels::source`] of the packets that it sends and [`Labels::destination`] of those that it
+    /// receives. Only the owner of the packets knows them; `None` matches no packet.
     pub labels: Option<[u32; 2]>,
 }
 
 impl Filter {
-    /// True without conditions.
+    /// True if no condition is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

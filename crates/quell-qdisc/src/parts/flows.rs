@@ -2,10 +2,10 @@
 //! lists of a deficit round robin, new flows first.
 //!
 //! Sources: RFC 8290, section 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`, whose scheduler
-//! `sch_fq_pie.c` and `sch_fq.c` repeat. The packets of all flows lie in one slab and are linked by
-//! index, so nothing is allocated per packet; a flow exists from the first packet of its bucket on,
-//! so 1024 empty buckets are 4 KB to clone and a walk over the flows (for the longest one, or for a
-//! timer) visits only flows ever used.
+//! `sch_fq_pie.c` and `sch_fq.c` repeat. The packets of all flows are in one slab and linked by
+//! index, so nothing is allocated per packet. A flow is created by the first packet of its bucket.
+//! So a queue of 1024 empty buckets is cloned by copying 4 KB, and a walk over the flows (for the
+//! longest one, or for a timer) visits only flows ever used.
 //!
 //! A discipline keeps its own state per flow (such as CoDel's variables or a limit) in a separate
 //! vector, indexed by the flow, whose index never changes: see [`of_flow`].
@@ -19,23 +19,22 @@ pub type FlowId = u32;
 
 const NONE: u32 = u32::MAX;
 
-/// Bytes of kernel memory that a queued packet takes beyond its length where an option limits
-/// memory. Linux counts `truesize` (buffer, its descriptor and rounding): 2304 for a packet of 1514
-/// bytes.
+/// Bytes that a queued packet counts beyond its length where an option limits memory. Linux counts
+/// `truesize` (the buffer, its descriptor and rounding): 2304 bytes for a packet of 1514 bytes.
 pub const PACKET_MEMORY: u64 = 790;
 
 /// The list that a flow waits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum FlowList {
-    /// No list: nothing is queued, and no turn is due.
+    /// No list: the flow gets no turn.
     #[default]
     Off,
     /// Flows that have just become active; served first.
     New,
     /// Flows in the rotation.
     Old,
-    /// Flows that are empty but not yet at rest (CAKE's).
+    /// Empty flows whose law is not yet at rest (in CAKE).
     Decaying,
 }
 
@@ -101,7 +100,8 @@ pub struct Place {
 pub struct Flows<P> {
     buckets: Vec<u32>,
     flows: Vec<Flow>,
-    /// Bytes of each flow, dense, because the search for the fattest reads them all.
+    /// Bytes queued in each flow. They are in a vector of their own because the search for the flow
+    /// with the most reads them all.
     backlogs: Vec<u32>,
     slab: Vec<Node<P>>,
     free: u32,
@@ -127,13 +127,13 @@ impl<P: Packet> Flows<P> {
         }
     }
 
-    /// The bucket of a hash by multiplication, as `reciprocal_scale` of Linux.
+    /// The bucket of a hash, by multiplication as in Linux's `reciprocal_scale`.
     #[inline]
     pub fn scale(&self, hash: u32) -> u32 {
         ((u64::from(hash) * self.buckets.len() as u64) >> 32) as u32
     }
 
-    /// The flow of a bucket, made on first use.
+    /// The flow of a bucket, which is created at its first use.
     #[inline]
     pub fn flow_of(&mut self, bucket: u32) -> FlowId {
         let id = self.buckets[bucket as usize];
@@ -314,7 +314,7 @@ impl<P: Packet> Flows<P> {
         packet
     }
 
-    /// The packets of a flow from its head on, each with its place, which holds until the flow
+    /// The packets of a flow from its head on, each with its place, which is valid until the flow
     /// changes.
     pub fn packets_in(&self, flow: FlowId) -> impl Iterator<Item = (Place, &P)> {
         let f = &self.flows[flow as usize];

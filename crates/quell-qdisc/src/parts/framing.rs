@@ -27,7 +27,7 @@ pub struct Framing {
     pub cells: Cells,
 }
 
-/// A keyword, what it adds, the `mpu` that it sets if any, and the cells that it sets if any.
+/// A keyword, the overhead that it adds, and the `mpu` and the cells that it sets, if any.
 type Keyword = (&'static str, i32, Option<u32>, Option<Cells>);
 
 /// Keywords that add to the overhead of earlier keywords.

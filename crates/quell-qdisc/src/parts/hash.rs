@@ -1,4 +1,5 @@
-//! Further hashes of a flow, for which Linux hashes its addresses again with another key.
+//! Further hashes of a flow under other keys. They are computed from the flow's hash; Linux hashes
+//! the flow's addresses again.
 
 /// Another hash of the same flow under this key: the finaliser of MurmurHash3 over both.
 #[inline]
@@ -21,7 +22,8 @@ mod tests {
             pairs.filter(same).collect()
         };
         let (before, after) = (meet(1), meet(2));
-        // 19900 pairs, one in 128 each time: 155 meet, and one of these meets again.
+        // One in 128 of the 19900 pairs shares a bucket under each key: 155, of which about one
+        // does so under both.
         assert!((100..220).contains(&before.len()) && (100..220).contains(&after.len()));
         assert!(before.iter().filter(|pair| after.contains(pair)).count() < 10);
     }

@@ -2,13 +2,18 @@
 //! Linux 7.2 (`include/net/pie.h`, `net/sched/sch_pie.c`). It is separate from the queue, so that
 //! FQ-PIE runs it once per flow.
 //!
-//! Where Linux and the RFC differ, this follows Linux: the delay is the sojourn of the packet that
-//! left last (0 if that emptied the queue) and not length over rate, the early exits use the
-//! current delay and not the old one, the burst allowance runs down with the time between
-//! departures, a delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and
-//! pauses while anything is queued, and nothing holds the probability at 1: it stops only at 256,
-//! the 64-bit limit. Deviation from Linux: delays are nanoseconds, not units of 64 ns (except in
-//! the rate estimator, whose integers need them).
+//! Where Linux and the RFC differ, this follows Linux:
+//! - the delay is the sojourn of the packet that left last (0 if that emptied the queue), not
+//!   length over rate;
+//! - the early exits use the current delay, not the old one;
+//! - the burst allowance runs down with the time between departures;
+//! - a delay above 250 ms adds 2 % per update;
+//! - the probability of an idle queue decays by 1/64 per update, but not while anything is queued;
+//! - nothing holds the probability at 1: it may rise to 256, the limit of 64 bits, where it is
+//!   reset to 1.
+//!
+//! Deviation from Linux: delays are nanoseconds, not units of 64 ns (except in the rate estimator,
+//! whose integers need them).
 
 use crate::num;
 use crate::time::{Duration, Instant, MS, SEC};
@@ -48,7 +53,8 @@ pub struct Params {
     /// Delay from queue length and an estimated rate, as in RFC 8033, instead of from the last
     /// sojourn (default off).
     pub dq_rate_estimator: bool,
-    /// Bytes of the largest packet: the law drops nothing below twice this backlog (default 1514).
+    /// Bytes of the largest packet: the law drops nothing while less than twice this is queued
+    /// (default 1514).
     pub mtu: u32,
 }
 
@@ -296,8 +302,8 @@ impl Vars {
         shift
     }
 
-    /// Resets the burst allowance and the estimator; delays and probability stay (they are low and
-    /// 0).
+    /// Resets the burst allowance and the estimator. The delays, which are low, and the
+    /// probability, which is 0, stay.
     fn restart(&mut self) {
         self.burst_time = MAX_BURST;
         self.dq_tstamp = None;

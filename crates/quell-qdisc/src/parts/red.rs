@@ -26,7 +26,7 @@ pub fn weight(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
     })
 }
 
-/// Checks that there is such a weight: the burst has at least `min` bytes, `min` is at least one
+/// Checks that [`weight`] finds one: the burst has at least `min` bytes, `min` is at least one
 /// packet, and the burst is not so long that only a weight below 2^-31 would do.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub enum Action {
     Hard,
 }
 
-/// The law's constants.
+/// The law's constants. Lengths are in bytes or packets, as the discipline counts them.
 #[derive(Clone, Debug)]
 pub struct Law {
     /// n of the weight 2^-n.
@@ -74,9 +74,9 @@ pub struct Law {
 pub struct Vars {
     /// Average length, shifted left by [`Law::wlog`].
     pub qavg: u64,
-    /// Packets since the last drop, from -1.
+    /// Packets since the last drop or mark; -1 while the average is outside the thresholds.
     pub qcount: i64,
-    /// The number drawn for the next drop.
+    /// The random number drawn for the next drop or mark.
     draw: u32,
 }
 
@@ -99,7 +99,7 @@ impl Vars {
 }
 
 impl Law {
-    /// The law with this weight and this probability at `max`.
+    /// The law with the weight 2^-`wlog` and this probability at `max`.
     pub fn new(min: u64, max: u64, wlog: u32, probability: f64) -> Self {
         let max_p = num::whole_u32(probability * 4_294_967_296.0);
         Self {
@@ -181,7 +181,7 @@ impl Law {
 pub struct Idling {
     /// Halvings per microsecond.
     pub slope: f64,
-    /// The grid of the table in microseconds, as a power of two.
+    /// log2 of the step of the table, microseconds.
     log: u32,
 }
 
@@ -229,7 +229,8 @@ mod tests {
                 gentle,
                 ..Law::new(10_000, 30_000, 9, 0.1)
             };
-            // The action on a packet, and whether it was counted as one that chance decides on.
+            // Whether a packet is surely dropped, and `qcount`: 0 if chance decides on it,
+            // otherwise -1.
             let at = |qavg| {
                 let mut vars = Vars {
                     qavg,

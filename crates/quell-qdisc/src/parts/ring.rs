@@ -132,8 +132,8 @@ mod tests {
         let (mut ring, mut model) = (Ring::new(), VecDeque::new());
         let mut rng = crate::Rng::new(3, "ring");
         for i in 0..20_000_u32 {
-            // Two phases: mostly pushes, then mostly pops, so that it grows at every offset of the
-            // head and empties.
+            // Phases of mostly pushes and of mostly pops alternate, so that the ring grows at many
+            // offsets of the head, and empties.
             if rng.below(8) < if i / 500 % 2 == 0 { 5 } else { 3 } {
                 ring.push(i);
                 model.push_back(i);

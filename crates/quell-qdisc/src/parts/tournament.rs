@@ -7,8 +7,8 @@
 
 use super::flows::FlowId;
 
-/// Bits of a key below its value: the flow's number, so that of equal values the lowest flow's is
-/// least.
+/// The low bits of a key are the flow's number, so that of equal values that of the lowest flow is
+/// the least.
 const FLOW_BITS: u32 = 16;
 /// The largest value.
 pub const MAX_VALUE: u64 = (1 << (u64::BITS - FLOW_BITS)) - 2;
@@ -18,15 +18,17 @@ const LAST: u64 = u64::MAX;
 /// The tree of keys.
 #[derive(Clone, Debug, Default)]
 pub struct Tournament {
-    /// The root at 0, the children of `i` from `4 i + 1` on; the leaves from `inner` on, one per
-    /// flow.
+    /// The root is at 0, and the four children of `i` are at `4 i + 1` and after. The leaves, one
+    /// per flow, begin at `inner`.
     nodes: Vec<u64>,
+    /// Number of inner nodes.
     inner: usize,
+    /// Number of leaves.
     leaves: usize,
 }
 
 impl Tournament {
-    /// Sets a flow's value, at most [`MAX_VALUE`]. Flows are less than 2^16.
+    /// Sets a flow's value, at most [`MAX_VALUE`]. The flow's number must be below 2^16.
     #[inline(always)]
     pub fn set(&mut self, flow: FlowId, value: u64) {
         self.set_key(flow, value << FLOW_BITS | u64::from(flow));

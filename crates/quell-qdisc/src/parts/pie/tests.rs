@@ -19,7 +19,7 @@ fn rng() -> Rng {
     Rng::new(1, "pie")
 }
 
-/// Relative change of the probability in one update at `delay`, which had been target.
+/// Change of the probability (0..1) in one update at `delay`, after a delay that was the target.
 fn step(prob: f64, delay: Duration) -> f64 {
     let params = Params::default();
     let mut v = law(prob, delay);
@@ -82,7 +82,7 @@ fn bursts_pass_again_when_both_delays_are_below_half_the_target_and_the_probabil
         ),
         (half, half - Duration::from_nanos(1), 0.0, false),
         (half - Duration::from_nanos(1), half, 0.0, false),
-        // A probability that does not fall to 0 at once.
+        // The probability does not fall to 0 in one update.
         (
             half - Duration::from_nanos(1),
             half - Duration::from_nanos(1),
@@ -99,7 +99,7 @@ fn bursts_pass_again_when_both_delays_are_below_half_the_target_and_the_probabil
             "{old:?}, {delay:?}, {prob}"
         );
     }
-    // With the estimator only once a rate is known; the rate is then measured again.
+    // With the estimator, bursts pass again only if a rate is known, which is then forgotten.
     let params = Params {
         dq_rate_estimator: true,
         ..Params::default()
@@ -247,7 +247,7 @@ fn derandomisation_keeps_drops_apart_and_never_lets_more_than_eight_and_a_half_g
     // 0.85 / 0.1 is reached at the ninth packet, 8.5 / 0.1 at the 85th.
     assert_eq!(*gaps.iter().min().unwrap(), 9);
     assert!(*gaps.iter().max().unwrap() <= 85);
-    // From the ninth on a die of 0.1: mean 8 + 10.
+    // From the ninth packet on, each is dropped with probability 0.1: the mean is 8 + 10.
     let mean = f64::from(gaps.iter().sum::<i32>()) / gaps.len() as f64;
     assert!((mean - 18.0).abs() < 0.7, "{mean}");
 }
