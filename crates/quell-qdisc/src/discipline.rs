@@ -20,18 +20,18 @@ pub struct Backlog {
 /// What a discipline needs from the owner of its packets ([`Drops`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// [`Drops::labels`].
+    /// It calls [`Drops::labels`].
     pub labels: bool,
-    /// [`Drops::acknowledgment`].
+    /// It calls [`Drops::acknowledgment`].
     pub acknowledgments: bool,
-    /// The labels are of the addresses before address translation (NAT).
+    /// The labels must be those of the addresses before address translation (NAT).
     pub translated: bool,
-    /// The owner clears the DSCP of departing packets.
+    /// The owner must clear the DSCP of departing packets.
     pub washed: bool,
 }
 
 impl Wants {
-    /// Nothing.
+    /// It needs none of these.
     pub const NONE: Self = Self {
         labels: false,
         acknowledgments: false,
@@ -40,8 +40,8 @@ impl Wants {
     };
 }
 
-/// A queue discipline. The driver runs due timers, each with its own time, before any other call;
-/// state changes only in calls.
+/// A queue discipline. Its state changes only in calls. Before any other call, the driver runs the
+/// timers that are due, each with its own time.
 ///
 /// ```
 /// # use std::collections::VecDeque;
@@ -98,9 +98,10 @@ pub trait Discipline<P: Packet> {
     fn marks(&self) -> u64 {
         0
     }
-    /// The reason why the queue has failed, in one line; a failed queue is empty and stays empty.
-    /// Only an outside discipline ([`crate::outside`]) fails; its driver then ends the run, or lets
-    /// the traffic bypass the queue.
+    /// The reason why the queue has failed, in one line. A failed queue drops its packets, at the
+    /// latest in the next call of `enqueue` or `dequeue`, and all later arrivals. Only an outside
+    /// discipline ([`crate::outside`]) fails; its driver then ends the run, or lets the traffic
+    /// bypass the queue.
     fn failure(&self) -> Option<&str> {
         None
     }
@@ -239,8 +240,8 @@ pub trait FastPath<P: Packet>: Discipline<P> {
     ) {
         self.enqueue(now, make(), rng, drops);
     }
-    /// [`Discipline::dequeue`] into `line`. A discipline that writes the packet there itself saves a
-    /// copy.
+    /// [`Discipline::dequeue`] into `line`. A discipline that writes the packet there itself saves
+    /// a copy.
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,

@@ -24,7 +24,8 @@ pub struct Gauges {
     pub rate: Rate,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
     pub share: f64,
-    /// Rate of delivery in the airtime that the queue's frames take; 0 on a wire.
+    /// Moving average of the rate at which data is acknowledged in the airtime of the queue's
+    /// frames; 0 on a wire.
     pub achieved: Rate,
     /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0
     /// on a wire.
@@ -84,8 +85,8 @@ impl Knobs {
         release: false,
     };
 
-    /// The first value out of range, if any: a limit is at least 1 packet, a probability from 0 to
-    /// 1, a rate at least 512 bit/s.
+    /// Describes the first value that is out of range, if any: a limit is at least 1 packet, a
+    /// probability from 0 to 1, a rate at least 512 bit/s.
     pub fn fault(&self) -> Option<String> {
         let share = |name: &str, p: Option<f64>| {
             let p = p.filter(|p| !(0.0..=1.0).contains(p))?;
@@ -145,13 +146,13 @@ impl KnobSet {
         all.into_iter().filter_map(|(name, is)| is.then_some(name))
     }
 
-    /// The first knob of `wanted` that is not in this set, by its name.
+    /// The name of the first knob of `wanted` that is not in this set.
     pub fn misses(self, wanted: Self) -> Option<&'static str> {
         let mut names = wanted.names();
         names.find(|wanted| !self.names().any(|there| there == *wanted))
     }
 
-    /// The first knob that `knobs` sets and that is not in this set, by its name.
+    /// The name of the first knob that `knobs` sets and that is not in this set.
     pub fn lacks(self, knobs: &Knobs) -> Option<&'static str> {
         self.misses(Self {
             limit: knobs.limit_packets.is_some(),
@@ -226,11 +227,12 @@ pub struct SubGauges {
 /// similar, or a class. Counters run from the queue's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TinGauges {
-    /// Its name as `tc` prints it; empty for a class, which has a number.
+    /// Its name as `tc` prints it; of no meaning for a class, which has a number.
     pub name: &'static str,
     /// The class's number in `tc`, its major number in the upper 16 bits; 0 if this is not a class.
     pub class: u32,
-    /// Rate up to which it has its priority; 0 without a limit.
+    /// Rate up to which it has its priority, or the guaranteed rate of a class of `htb`; 0 without
+    /// one.
     pub threshold: Rate,
     /// COBALT's target.
     pub target: Duration,
@@ -238,7 +240,7 @@ pub struct TinGauges {
     pub interval: Duration,
     /// Moving average of the sojourn time that rises fast and falls slowly.
     pub peak_delay: Duration,
-    /// Moving average of the sojourn time.
+    /// Moving average of the sojourn time, in which a packet has the weight 1/256.
     pub average_delay: Duration,
     /// Moving average of the sojourn time that falls fast and rises slowly.
     pub base_delay: Duration,
@@ -252,13 +254,14 @@ pub struct TinGauges {
     pub sent_packets: u64,
     /// Bytes that left for the link.
     pub sent_bytes: u64,
-    /// Packets whose flow has another queue than the one that its hash names.
+    /// Packets whose flow has a queue other than the one that its hash names.
     pub indirect_hits: u64,
     /// Times that a flow was assigned an idle queue.
     pub misses: u64,
     /// Times that a flow had to share a queue.
     pub collisions: u64,
-    /// Packets dropped by COBALT or at the memory limit.
+    /// Packets dropped: in a tin by COBALT or at the memory limit, in a band or class for any
+    /// cause.
     pub drops: u64,
     /// Packets marked.
     pub marks: u64,

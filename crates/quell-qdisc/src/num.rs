@@ -85,7 +85,7 @@ pub const fn index_u16(x: usize) -> u16 {
     x as u16
 }
 
-/// A constant of the C library for a field of 16 bits.
+/// A constant of the C library for a field of 16 bits: its low 16 bits.
 #[inline]
 pub const fn short(x: i32) -> u16 {
     x as u16

@@ -4,9 +4,9 @@ use crate::time::Instant;
 
 /// The ECN field of the IP header (RFC 3168, section 5).
 ///
-/// As wide as its neighbours in a packet: to copy an odd tail of bytes, the compiler emits two
-/// overlapping moves, which stall the processor for about 10 ns. A packet with packed fields stores
-/// [`Ecn::bits`].
+/// It has 32 bits, as wide as its neighbours in a packet. With a narrower field, the compiler would
+/// copy the odd tail of a packet by two overlapping moves, which stall the processor for about 10
+/// ns. A packet with packed fields stores [`Ecn::bits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Ecn {
@@ -80,7 +80,7 @@ pub enum DropCause {
     Forced = 2,
 }
 
-/// Header fields of a packet other than its flow and its ECN field.
+/// What a packet may be classified by, besides its flow and its ECN field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// Keyed hash of the source address.

@@ -93,8 +93,8 @@ impl Rate {
         self.0 == 0
     }
 
-    /// The time in which this many bytes are sent, rounded down, at most [`Duration::MAX`], which
-    /// it is at rate 0.
+    /// The time in which this many bytes are sent, rounded down, at most [`Duration::MAX`]. At rate
+    /// 0 it is [`Duration::MAX`].
     #[inline]
     pub const fn transmission_time(self, bytes: u64) -> Duration {
         let bits = bytes as u128 * 8 * SEC.as_nanos() as u128;

@@ -1,6 +1,6 @@
 //! The seeded generator that disciplines and simulations draw from: xoshiro256++ (Blackman and
-//! Vigna), seeded by SplitMix64. It is implemented here because it has twenty lines and its stream
-//! is part of every result, which no library update may change.
+//! Vigna), seeded by SplitMix64. It is implemented here because every result depends on its
+//! numbers, which an update of a library might change.
 
 /// The 64-bit FNV-1a hash of bytes. Two inputs that differ in one byte never have the same hash.
 pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {

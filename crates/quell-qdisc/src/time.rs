@@ -185,7 +185,7 @@ units!(Duration);
 impl Instant {
     /// The clock's epoch.
     pub const ZERO: Self = Self(0);
-    /// The time of an event that never happens: the last one that there is.
+    /// The time of an event that never happens: the largest value.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The time from `earlier` to this; zero if `earlier` is later.
@@ -237,7 +237,7 @@ impl Duration {
         self.0 as f64 / 1e6
     }
 
-    /// How many times `other` covers this, rounded up.
+    /// This divided by `other`, rounded up.
     #[inline]
     pub const fn div_ceil(self, other: Self) -> u64 {
         self.0.div_ceil(other.0)
