@@ -267,9 +267,9 @@ pub trait FastPath<P: Packet>: Discipline<P> {
         self.enqueue_with(now, len, make, rng, drops);
         self.backlog()
     }
-    /// `offer_with` of `count` packets of `len` bytes in sequence, each made from its number;
-    /// returns the backlog after the last. Does nothing and returns `None` if the packets must be
-    /// offered one by one, because the backlog might shrink in between.
+    /// `offer_with` of `count` packets of `len` bytes in sequence, each made from its number (from
+    /// 0 on); returns the backlog after the last. Does nothing and returns `None` if the packets
+    /// must be offered one by one, because the backlog might shrink in between.
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,

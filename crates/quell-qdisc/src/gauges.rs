@@ -290,7 +290,7 @@ pub struct LawGauges {
     pub delay_old: Duration,
     /// Sum of the probabilities since the last drop.
     pub accumulated: f64,
-    /// Start time of the law.
+    /// Time at which the law last started.
     pub since: Instant,
 }
 
@@ -320,7 +320,8 @@ pub struct PolicyGauges {
 pub struct Admission {
     /// Number of the sub-queue.
     pub sub_queue: usize,
-    /// The sub-queue has just been assigned to another flow, so earlier state for it is void.
+    /// The sub-queue is new or has just been assigned to another flow, so earlier state for it is
+    /// void.
     pub fresh: bool,
 }
 

@@ -60,13 +60,13 @@ pub const fn low_u32(x: u64) -> u32 {
     x as u32
 }
 
-/// The low 64 bits, with their sign.
+/// The low 64 bits as a signed number.
 #[inline]
 pub const fn low_i64(x: i128) -> i64 {
     x as i64
 }
 
-/// The low 32 bits, with their sign.
+/// The low 32 bits as a signed number.
 #[inline]
 pub const fn low_i32(x: i64) -> i32 {
     x as i32

@@ -19,7 +19,7 @@ use crate::num;
 use crate::time::{Duration, Instant, MS, SEC};
 use crate::{MTU, Rng};
 
-/// Probability 1: 2^56, so that sums of probabilities have room above it.
+/// Probability 1: 2^56 - 1, so that sums of probabilities have room above it.
 pub const MAX_PROB: u64 = u64::MAX >> 8;
 /// Burst allowance at the start and after a restart: time without drops (RFC 8033, section 4.4).
 pub const MAX_BURST: Duration = Duration::from_millis(150);
@@ -302,8 +302,8 @@ impl Vars {
         shift
     }
 
-    /// Resets the burst allowance and the estimator. The delays, which are low, and the
-    /// probability, which is 0, stay.
+    /// Resets the burst allowance, the sum of the probabilities and the estimator. The delays,
+    /// which are low, and the probability, which is 0, stay.
     fn restart(&mut self) {
         self.burst_time = MAX_BURST;
         self.dq_tstamp = None;

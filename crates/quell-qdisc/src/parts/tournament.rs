@@ -1,9 +1,9 @@
 //! The least of many keys, one per flow: a tree in which each inner node holds the least key of its
 //! four children.
 //!
-//! A change of one key updates the nodes on its path to the root, at most half of log2 of the
-//! flows, and stops at the first node that stays the same. Memory is allocated only if a flow
-//! appears that is beyond the leaves.
+//! A change of one key updates the nodes on its path to the root (at most half of log2 of the
+//! number of leaves, rounded up) and stops at the first node that stays the same. Memory is
+//! allocated only if a flow appears that is beyond the leaves.
 
 use super::flows::FlowId;
 
