@@ -58,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load names on first use, so that the command line starts without data frames and answers Ctrl-C early."""
+    """Load names on first use, so that the command line starts without polars and reacts to Ctrl-C early."""
     from importlib import import_module
 
     if name == "plot":  # needs an extra: not in __all__
@@ -81,8 +81,8 @@ def __dir__() -> list[str]:
 _install()
 
 if sys.platform == "linux":
-    # As polars loads, it deletes folders whose names are numbers in /var/tmp/polars-USER/spill, which another user may
-    # have made as a link to any folder. No user can guess this name; polars makes the folder if it needs one.
+    # On import, polars deletes folders with numeric names in /var/tmp/polars-USER/spill, and another user may have made
+    # this path a link to any folder. So polars gets a path that no user can guess; it makes the folder when needed.
     os.environ.setdefault("POLARS_OOC_SPILL_DIR", f"/var/tmp/quell-{os.urandom(16).hex()}")
 
 # Gymnasium finds environments by names registered on import; its import is slow, so it is not imported here.

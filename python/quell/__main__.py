@@ -27,11 +27,11 @@ def open_streams() -> None:
 
 
 _DIGITS = {"POLARS_MAX_THREADS": 3, "RAYON_NUM_THREADS": 3, "COLUMNS": 4, "LINES": 4, "TERMINAL_WIDTH": 4}
-"""Digits of the largest number that is accepted from each of these variables of the environment."""
+"""Environment variables, each with the number of digits of the largest number that is accepted."""
 
 
 def ignore_bad_numbers() -> None:
-    """Remove values from the environment at which libraries fail.
+    """Remove environment variables whose values make libraries fail.
 
     polars panics at 0 threads; polars and Rayon start any number that is set, even if there is not enough memory. Rich
     prints nothing in 0 columns, and fails at digits such as `²`; typer fails at a width that is not a number.
@@ -48,7 +48,7 @@ def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
     open_streams()
     if hasattr(signal, "SIGCHLD"):
-        # If the caller ignores SIGCHLD, which is inherited, commands that fail would count as successful.
+        # A caller that ignores SIGCHLD passes this on to quell; commands that fail would then count as successful.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ignore_bad_numbers()
     words = sys.argv[1:]

@@ -45,14 +45,15 @@ class Scenario:
         seeds: str | None = None,
         seed: str | None = None,
     ) -> Scenario:
-        """Read a scenario file or a built-in one, take another scenario, or read `text`, which errors call `name`.
+        """Read the scenario file or built-in scenario `name`, copy a scenario, or parse `text`, named `name` in errors.
 
-        The other arguments are strings as on the command line, which override the file or replace it.
+        The other arguments are written as on the command line. They override keys of the scenario, or describe the
+        whole scenario if none is given. Raises InputError.
         """
 
     @staticmethod
     def from_keys(**keys: Unpack[Keys]) -> Scenario:
-        """Make a scenario of the keys of a file (docs/reference/scenarios.md), tables as dictionaries.
+        """Make a scenario from keys of scenario files (docs/reference/scenarios.md); tables are dictionaries.
 
         Raises InputError, one line that names the key and what would be right.
         """
@@ -69,7 +70,7 @@ class Scenario:
         """All keys with their values, defaults included, as a scenario file."""
 
     def run_seed(self, k: int) -> int:
-        """Seed of run `k`."""
+        """Seed of run `k`, counted from 0."""
 
 OptionRow = tuple[str, str | None, str, str, str, bool, str]
 """An option: name, former name, value, description, default, whether it can be repeated, and where it can be given.
@@ -103,9 +104,9 @@ def steered(dev: str) -> bool:
     """
 
 def steer_kinds() -> list[tuple[str, bool, list[str], int]]:
-    """Return the kinds that `quell steer` supports: name, whether it sets classes, knobs, least ms between two changes.
+    """Return the kinds that `quell steer` supports: name, whether it sets classes, knobs, and an interval.
 
-    Linux only.
+    The interval is the minimum time between two changes, ms. Linux only.
     """
 
 def steer_why_not(kind: str) -> str:
@@ -137,7 +138,7 @@ def detach(devices: Sequence[str], **options: object) -> None:
     """Remove what is attached to these devices and restore the previous queues. Linux only. Raises InputError."""
 
 def watch(devices: Sequence[str], finished: Callable[[Path], object] | None = None, **options: object) -> None:
-    """Sample the kernel's queues like `quell watch` with these options, until SIGTERM, Ctrl-C or the end of the time.
+    """Sample the kernel's queues like `quell watch` with these options, until SIGTERM, Ctrl-C or the end of `duration`.
 
     `finished` receives the path of each complete file (.csv or .jsonl) of `out`. Linux only. To be called by the main
     thread. Raises InputError.
@@ -148,7 +149,7 @@ class Shell:
     """A command behind an emulated link. Linux only, not thread-safe."""
 
     outside: str
-    """Location of the other side: `caller`, `server` or `unprivileged`."""
+    """The other side's network namespace: that of the `caller`, or one for a `server` or an `unprivileged` caller."""
     server: tuple[str, str | None]
     """The other side's addresses: IPv4, and IPv6 if there is one."""
     dashboard: str | None
@@ -193,7 +194,7 @@ class Shell:
         """Return the exit status of a server that ended before the command, and why if it could not be executed."""
 
     def link_lost(self) -> bool:
-        """Return whether the link was lost because a device was deleted; True once only."""
+        """Return whether the link was lost because a device was deleted; True for the first call after that only."""
 
     def signal(self, signal: int) -> None:
         """Forward SIGTERM or SIGHUP to the command."""
@@ -311,7 +312,10 @@ class World:
         pcap: Path | None = None,
     ) -> None: ...
     def control(self, period_s: float, queue: int = 0) -> None:
-        """Take control of a queue: 0 is the bottleneck, then come the hops and the queue upwards."""
+        """Make `run` stop every `period_s` seconds for a decision about a queue.
+
+        0 is the bottleneck; then come the hops and the queue upwards.
+        """
 
     def knobs(self, queue: int = 0) -> list[str]:
         """List the knobs of a queue as a whole."""
@@ -326,7 +330,7 @@ class World:
         """End the run and return its record as JSON."""
 
 class CoupledQueues:
-    """Worlds stepped together. They stop each period so that p' of every sub-queue of one queue can be set.
+    """Worlds stepped together. They stop each period to set p' (base probability) of each sub-queue of one queue.
 
     `observation`: the readings of each sub-queue (`a3c_readings`). `port` 0 is the bottleneck, then come the hops and
     the queue upwards. Results are the same on any number of `threads` (0: one per core). Raises InputError for a queue
@@ -353,9 +357,9 @@ class CoupledQueues:
     def replace(self, index: int, scenario: Scenario, seed: int) -> None:
         """Replace world `index` by a new world."""
     def step(self, probabilities: bytes) -> Period:
-        """Set p' (float32) of every sub-queue of every world and simulate a period; negative: the own law sets it.
+        """Set p' (float32) of every sub-queue of every world and simulate a period.
 
-        A world that is over does not change.
+        A negative number leaves p' to the queue's own law. A world whose scenario is over does not change.
         """
     def records(self) -> list[str]:
         """Return the record of each world so far, as JSON."""
@@ -491,7 +495,8 @@ class Environments:
     ) -> Environments:
         """Build one environment per seed, at the start of its first episode, to be stepped on `threads` cores (0: all).
 
-        With `along`, ascending values from bound to bound, `steps` are numbers of places along them.
+        `along` lists values of the knob in ascending order, from the lower to the upper bound. `steps` are then numbers
+        of places in this list, not changes of the value.
 
         `vary` has the least and the greatest value of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every
         queue has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for
@@ -514,14 +519,14 @@ class Environments:
         """Write the current observations (float32), row by row."""
 
     def step(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
-        """Add a step, by its index (int64), to every knob and simulate up to the next decisions.
+        """Add to each knob the step with this index (int64), and simulate up to the next decisions.
 
         Writes observations (float32), rewards (float64) and whether episodes have ended (uint8). If an episode had
         ended before, the action is ignored and the next episode begins.
         """
 
     def step_to(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
-        """Like `step`, with shares of the knob's range (float32) as actions."""
+        """Like `step`; actions (float32) set the knob to a share of its range, 0 to 1."""
 
 @final
 class Policy:
@@ -576,7 +581,7 @@ class Dqn:
         """
 
     def fit(self, count: int, rate: float, stream: int) -> float:
-        """Fit batches, drawn from a random stream with this number; return the mean loss."""
+        """Fit `count` batches, drawn from random stream `stream`, with learning rate `rate`; return the mean loss."""
 
     def average(self) -> None:
         """Add the present weights to the mean of weights."""
@@ -601,7 +606,7 @@ def readings() -> list[tuple[str, float, float, str]]:
 
 @final
 class LearnQueueTable:
-    """A Q-table of LearnQueue with its card. Immutable. Raises InputError for other bytes."""
+    """A Q-table of LearnQueue with its card. Immutable. Raises InputError if the bytes are not a table."""
 
     card: str
     """JSON."""

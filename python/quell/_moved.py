@@ -29,13 +29,13 @@ class Moved:
     """Finds and loads a module by its old name, for `sys.meta_path`."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Answer for old names only."""
+        """Return a specification for an old name, and None for every other name."""
         package, _, old = name.rpartition(".")
         if package != "quell" or old not in MOVED:
             return None
         from importlib.machinery import ModuleSpec
 
-        # importlib.abc, whose Loader this class could name, loads slowly.
+        # This class is not derived from importlib.abc.Loader, because that module loads slowly.
         return ModuleSpec(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -61,7 +61,7 @@ def run(
     named by its path, such as `sojourn_ms.p95`. With `nested` or `series` the columns are the record's keys instead,
     with structs and lists (`flows`, `applications`, `sojourn_cdf`). Rates are in Mbit/s, times in ms.
 
-    Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller raises.
+    Raises InputError; KeyboardInterrupt on Ctrl-C; any exception of a queue or controller in Python.
     """
     checked = scenario(source, **overrides)
     queue, seed = parse(checked.queue if aqm is None else aqm), checked.run_seed(0)
@@ -103,16 +103,17 @@ def compare(
 ) -> pl.DataFrame:
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
 
-    `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
-    has). In a list, a tuple is a queue with a controller, such as `("fifo limit 100", Aimd)`: an object, or a class or
-    function that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's, and up to three
-    times as many for a queue whose place on the front may be due to chance, as the command does). Queues and
-    controllers in Python run one after another on the calling thread. `rpm` also measures responsiveness, in a second
-    run of each seed with probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
+    `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every other usual kind
+    with its defaults). In a list, a tuple is a queue with a controller, such as `("fifo limit 100", Aimd)`: an object,
+    or a class or function that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's,
+    and up to three times as many for a queue whose place on the Pareto front of goodput and p95 sojourn may be due to
+    chance, as the command does). Queues and controllers in Python run one after another on the calling thread. `rpm`
+    also measures responsiveness, in a second run of each seed with probes (None: of one seed in five, as the command
+    does). For the rest see `quell.run`.
 
     Returns a frame as `quell.run` does, with one row per run; `quell.summary` reduces it to one row per queue. The same
     input gives the same figures on any number of cores (except `cpu_s` and figures derived from it). Raises InputError;
-    KeyboardInterrupt on Ctrl-C; what a queue raises.
+    KeyboardInterrupt on Ctrl-C; any exception of a queue or controller in Python.
     """
     checked = scenario(source, seeds=seeds, **overrides)
     queues = None if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
@@ -132,10 +133,11 @@ def optimum(
     jobs: int = 0,
     **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
-    """Sweep a constant knob of a plain FIFO: `limit` (packets) or `drop` (probability of dropping each arrival).
+    """Try constant values of a plain FIFO's knob: `limit` (packets) or `drop` (probability of dropping each arrival).
 
-    Returns one row per setting: `value`, mean `reward` (see quell.results.frontier.REWARDS), `best`, `front` and the
-    means of the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
+    Returns one row per value: `value`, mean `reward` (see quell.results.frontier.REWARDS), `best` (whether that is the
+    highest), `front` (whether it is on the Pareto front of goodput and p95 sojourn) and the means of the measures that
+    `quell.summary` has. Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
     frontier.check(knob, reward)
     checked = scenario(source, seeds=seeds, **overrides)
@@ -186,13 +188,13 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Evaluate queues per RFC 7928 (docs/how-to/evaluate.md), compared with tail drop on the same link.
 
-    `aqm` is a queue or a list of queues as `quell.compare` takes them (None: the command's). `link` is
+    `aqm` is a queue or a list of queues as `quell.compare` takes them (None: those of `quell evaluate`). `link` is
     `RATE[@rtt=TIME]` or a scenario. `sections` are the sections to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a
     file for the page. `state` is a file for finished runs: after an interruption, the same call continues from it.
 
     Returns a list with a dictionary per scenario and queue: `section`, `requirement`, `scenario`, `queue`, `verdict`,
-    `measures`, `seeds`, `bars`, `reason`. Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller
-    raises.
+    `measures`, `seeds`, `bars`, `reason`. Raises InputError; KeyboardInterrupt on Ctrl-C; any exception of a queue or
+    controller in Python.
     """
     given: list[Any] = list(evaluation.DEFAULT_QUEUES) if aqm is None else aqm if isinstance(aqm, list) else [aqm]
     for option, path in (("html", html), ("state", state)):

@@ -30,10 +30,11 @@ OURS = "pace"
 SEEDS = (101, 102, 103)
 """Default seeds of the lines. No constant of `pace` was chosen on lines with these seeds."""
 MIN_UTILISATION, LEAD, REACHED, MAX_SHARE = 0.9, 0.05, 0.8, 0.5
-"""Bars for `pace`, as fractions. Utilisation: the mean, or the lead over the best other loop. Delay: at most
-`MAX_SHARE` of the lowest mean p95 of the added delay among other loops whose mean utilisation is at least `REACHED`."""
+"""Bars for `pace`, as fractions. Mean utilisation: at least `MIN_UTILISATION`, or `LEAD` above that of the best other
+loop. Mean p95 of the added delay: at most `MAX_SHARE` of the lowest one among other loops whose mean utilisation is at
+least `REACHED`."""
 COLLAPSE_UTILISATION, COLLAPSE_MS = 0.4, 500.0
-"""A loop collapses if in a loaded direction utilisation is lower, or the p95 of a call's added delay (ms) is higher."""
+"""A loop has collapsed if, in a loaded direction, utilisation is lower or the p95 of a call's added delay is higher."""
 DIRECTIONS = ("down", "up")
 
 Record = Mapping[str, Any]
@@ -109,9 +110,9 @@ LOOPS = (
     Loop(OURS, lambda _, direction: _ingress(OURS, direction)),
 )
 """`told`: configured with the line's mean rate. cake_autorate then has a fifth of it as `min`, 0.6 of it as `base` and
-twice this rate as `max`, each at least 100 kbit/s."""
+twice it as `max`, each at least 100 kbit/s."""
 PROBES_ONLY = Loop(f"{OURS} nopassive", lambda _, direction: _ingress(f"{OURS} nopassive", direction))
-"""`pace` without the traffic's timestamps. Compared in the cases only: it differs only while no reflector answers."""
+"""`pace` without the traffic's TCP timestamps, which it uses only while no reflector answers. It runs in cases only."""
 FIXED = (Loop("cake, half the mean", _fixed(50)), Loop("cake, 90 % of mean", _fixed(90)))
 """Constant rates, compared only on a line from traces."""
 
@@ -137,6 +138,7 @@ def _none(flows: Flows) -> Flows:
 
 
 def _limited(flows: Flows) -> Flows:
+    """Leave 70 % of the probes unanswered, as if reflectors limited the rate of their answers."""
     return [flow | {"loss": 0.7} if flow["kind"] == "ping" else flow for flow in flows]
 
 
@@ -226,7 +228,10 @@ def plan(base: Scenario, seeds: Sequence[int]) -> list[Planned]:
 def run(
     base: Scenario, seeds: Sequence[int] = SEEDS, *, threads: int = 0, ray: str | None = None
 ) -> tuple[list[Result], bool]:
-    """Run the bench; return the results of the draws that all loops finished, and whether Ctrl-C ended it."""
+    """Run the bench. Ctrl-C ends it early.
+
+    Return the results of those lines and cases, by seed, that all loops finished, and whether it was interrupted.
+    """
     return _run(plan(base, seeds), threads, ray)
 
 
@@ -251,7 +256,7 @@ def traces(trace: str) -> tuple[str, str | None]:
 def plan_traced(base: Scenario, trace: str, seeds: Sequence[int]) -> tuple[Line, list[Planned]]:
     """Return a line from traces, with its mean rates over the measured time, and the runs on it. Raises InputError.
 
-    If there is no trace up, the ACKs pass a line with the trace down, and there are no uploads.
+    If there is no trace up, the line up has the trace down, and there are no uploads.
     """
     down, up = traces(trace)
     name = down.removeprefix("builtin:") if down.startswith("builtin:") else Path(down).stem
@@ -289,7 +294,7 @@ def _run(runs: Sequence[Planned], threads: int, ray: str | None) -> tuple[list[R
 
 
 def whole(results: Sequence[Result], wanted: Mapping[tuple[str, int], int]) -> list[Result]:
-    """Leave out draws (a line or case and a seed) that not every loop has finished: their means are not comparable."""
+    """Leave out a line or case with a seed that not every loop has finished: means would not be comparable."""
     had = Counter((r.line, r.seed) for r in results)
     return [r for r in results if had[r.line, r.seed] == wanted[r.line, r.seed]]
 
@@ -324,7 +329,7 @@ def means(results: Sequence[Result], loop: str, direction: str) -> tuple[float, 
 
 
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
-    """Compare `pace` with its bars; of the other loops, `none` and, upwards, `autorate-ingress` do not count."""
+    """Compare `pace` with its bars. The other loops are all but `none` and, upwards, `autorate-ingress`."""
     on_lines = [r for r in results if r.line in {line.kind for line in LINES}]
     all_verdicts = []
     for way in DIRECTIONS:

@@ -35,9 +35,9 @@ _TORCH = {
     "Softplus": "softplus",
     "Softmax": "softmax",
 }
-"""Activations of a model card for torch modules."""
+"""Activations of a model card, by the names of torch's modules."""
 _IGNORED = ("Flatten", "Dropout", "Identity")
-"""Modules without effect in a trained network on rows."""
+"""Modules that do not change a row of numbers in a trained network."""
 _OPTIONS: dict[str, dict[str, Any]] = {"leaky_relu": {"alpha": 0.01}, "softmax": {"axis": -1}}
 
 
@@ -68,15 +68,15 @@ class Policy:
 
     @classmethod
     def from_torch(cls, module: nn.Module, card: Mapping[str, Any]) -> Policy:
-        """Take a multilayer perceptron that was trained with torch: an actor of stable-baselines3, CleanRL or your own.
+        """Convert a multilayer perceptron trained with torch: an actor of stable-baselines3, of CleanRL or your own.
 
-        `module` has `nn.Linear` layers with an activation behind each hidden one (ReLU, LeakyReLU(0.01), Tanh,
+        `module` has `nn.Linear` layers with an activation after each hidden one (ReLU, LeakyReLU(0.01), Tanh,
         Softplus, Softmax); an actor in several parts is passed as `nn.Sequential(part, part)`. The last layer is the
         head. If `card["heads"]` has several heads, the last layers are heads, and each reads the last hidden layer.
 
         `card` has what the controller needs: `name`, `inputs` (names with units in order, or mappings with `name`,
         `offset` and `scale`; the first layer reads (x - offset) * scale) and `heads` (mappings with `name` and
-        `outputs`). They can be taken from the card of a shipped network for the same queue:
+        `outputs`). These keys can be taken from the card of a shipped network for the same queue:
         `{**Policy.load("rl-aqm.safetensors").card, "name": "mine"}`. Everything else has a default; `hidden` and the
         activations of the heads come from the module.
 
@@ -117,7 +117,7 @@ class Policy:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy file atomically.
 
-        Raises InputError where it cannot be written.
+        Raises InputError if it cannot be written.
         """
         files.check_target("save", Path(path))
         files.write_whole(Path(path), lambda part: part.write_bytes(self._data))
@@ -129,7 +129,7 @@ class Policy:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs of all heads, which come one after another."""
+        """Number of outputs: those of all heads, in the order of the card."""
         return self._core.outputs
 
     @property
