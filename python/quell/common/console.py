@@ -27,11 +27,11 @@ class Screen(Console):
     """A console that prints control characters and markup in texts (names of scenarios, flows, devices) literally."""
 
     def __init__(self, **how: Any) -> None:
-        """Take the arguments of rich's console, except those about texts."""
+        """Take the arguments of rich's console, except `markup`, `highlight` and `emoji`."""
         super().__init__(markup=False, highlight=False, emoji=False, **how)
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print as rich does; where no terminal shows it, without the blanks that fill a table's lines."""
+        """Print like rich; if the stream is not a terminal, omit the blanks at the ends of lines."""
         if self.is_terminal:
             super().print(*objects, **how)
             return
@@ -41,7 +41,7 @@ class Screen(Console):
         self.file.flush()
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Render one part of the output."""
+        """Render like rich, with control characters in texts escaped."""
         for part in super().render(renderable, options):
             if part.control or part.text.isprintable() or part.text == "\n":
                 yield part
@@ -90,7 +90,7 @@ class Errors(Screen):
                 self.quiet = True
 
     def __exit__(self, *raised: object) -> None:
-        """Write what a terminal shows: every other way of printing ends here."""
+        """Write the buffered output to the terminal. Progress bars also print through this method."""
         try:
             super().__exit__(*raised)
         except OSError:

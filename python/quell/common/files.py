@@ -209,7 +209,7 @@ def _write_and_rename(path: Path, shown: Path, write: Callable[[Path], object]) 
     before = _replaced(path)
     with _temporary(path) as (handle, part):
         try:
-            # In a folder that all can write to, another user may replace the part by a link, but not its descriptor.
+            # In a folder that all can write to, another user may replace the part by a link; the descriptor stays.
             opened = Path(f"/proc/self/fd/{handle}")
             at = opened if opened.exists() else part
             try:
@@ -282,7 +282,7 @@ def _without_blanks() -> str:
 
 
 def signals_wait() -> AbstractContextManager[object]:
-    """Let SIGTERM and SIGHUP wait for the end of a `with` block, which does several things or none."""
+    """Delay SIGTERM and SIGHUP until the end of a `with` block whose steps must not be done in part."""
     return _removed_at_signals(lambda: False, (signal.SIG_DFL, _interrupt))
 
 
@@ -290,7 +290,7 @@ def signals_wait() -> AbstractContextManager[object]:
 def _removed_at_signals(
     remove: Callable[[], bool], instead_of: Container[Any] = (signal.SIG_DFL,)
 ) -> Iterator[Callable[[], None]]:
-    """Call `remove` at SIGTERM and SIGHUP before the process ends. It returns False while its file is being made.
+    """Call `remove` at SIGTERM and SIGHUP before the process ends. `remove` returns False while its file is being made.
 
     A signal during that time ends the process when the yielded function is called. Handlers that are not in
     `instead_of` stay.
@@ -383,7 +383,7 @@ def checksum(text: str) -> str:
 
 
 _LOCKED_BYTE = 1 << 30
-"""Windows locks bytes, and no other process can read them: this one is beyond all lines."""
+"""Offset of the locked byte on Windows, where other processes cannot read locked bytes. It is beyond the file's end."""
 
 
 def lock(descriptor: int) -> None:

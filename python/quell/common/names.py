@@ -25,7 +25,7 @@ _OTHER_WORDS = {
     "rtt": ("delay", "latency", "ping"),
     "flows": ("traffic",),
 }
-"""Words that callers try, by the keyword that they mean."""
+"""Wrong keywords that callers try, by the keyword that they mean."""
 
 
 def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:

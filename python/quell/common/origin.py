@@ -20,9 +20,10 @@ LIBRARIES = ("numpy", "torch", "stable_baselines3", "ray")
 
 
 def of_this_machine(*, threads: int = 0, scenario: Scenario | None = None, chosen_by: str = "") -> dict[str, Any]:
-    """Describe this process: commit of quell, versions, processor; with the training's threads, scenario and choice.
+    """Return the origin of a network trained by this process: commit of quell, versions of libraries, processor.
 
-    `chosen_by` describes how the weights were chosen among those of the training. Unknown fields are empty.
+    `threads` and `scenario` are those of the training. `chosen_by` describes how the weights were chosen among those of
+    the training. Fields that are not known are empty, or 0.
     """
     versions = {"python": platform.python_version()}
     for library in LIBRARIES:

@@ -40,7 +40,7 @@ def counted_range(numbers: Collection[int], noun: str) -> str:
 
 
 def si(value: float) -> str:
-    """Write a number with three digits and the unit's prefix."""
+    """Write a number with three significant digits and the prefix k, M or G of a unit."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
