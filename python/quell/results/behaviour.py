@@ -16,9 +16,9 @@ from quell._core import CoupledQueues, Scenario
 from quell.common import origin
 
 POINTS = 4096
-"""Points of the grid: a regular grid for three inputs, random points otherwise."""
+"""Number of points over the ranges of the inputs: a regular grid for up to three inputs, else random points."""
 TRIED = 4
-"""Number of other values of an input that its sensitivity uses at each point."""
+"""Number of other values of an input that are tried at each point to measure its sensitivity."""
 RANGES = {"delay_ms": (1.0, 200.0), "utilisation": (0.0, 1.0), "drop": (0.0, 0.5)}
 """Ranges of inputs whose scale does not give their range; below 1 ms RL-AQM's rules decide, not its network."""
 PROBABILITIES = {*RANGES, "delay_before_ms", "log_delay", "log_delay_before", "load"}
@@ -57,7 +57,7 @@ class Behaviour:
 
 
 class Network:
-    """A network with the names of its file."""
+    """A network with the names of its inputs and heads."""
 
     def __init__(self, file: str, data: bytes) -> None:
         self._core = _core.Policy(file, data)
@@ -73,7 +73,7 @@ class Network:
         return [tuple(out[k * n : (k + 1) * n]) for k in range(len(rows))]
 
     def ranges(self) -> list[tuple[float, float]]:
-        """Return the ranges of the inputs: from 0 to the value that is scaled to 1, or around an offset."""
+        """Return the ranges of the inputs: `RANGES`, else 0 to 1 / scale, or 1 / scale to either side of an offset."""
         out = []
         for about in self.card["inputs"]:
             # The network ignores an input with scale 0.
@@ -90,7 +90,7 @@ class Network:
 
 
 def grid(network: Network) -> Rows:
-    """Return points over the ranges of the inputs."""
+    """Return points over the ranges of the inputs. A regular grid is denser at the lower ends."""
     ranges = network.ranges()
     if len(ranges) <= 3:
         each = round(POINTS ** (1 / len(ranges)))
@@ -100,7 +100,7 @@ def grid(network: Network) -> Rows:
 
 
 def over(network: Network, rows: Rows) -> list[Behaviour]:
-    """Return the outputs of each head at these points, and their sensitivity over the ranges that the points span."""
+    """Return the behaviour of each head at these points, with sensitivities over the ranges that the points span."""
     rng = random.Random(2)
     answers = network.answers(rows)
     few = rows[:: -(-len(rows) * len(network.names) * TRIED // ASKED)]
@@ -152,7 +152,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def recorded(network: Network) -> tuple[str, Rows]:
-    """Run the network's own task; return a description of it and the network's inputs at each evaluation."""
+    """Run the network's own task; return a description of it and the network's inputs at each evaluation.
+
+    Both are empty for a network of an unknown task.
+    """
     width = len(network.names)
     if network.names == ["delay_ms", "utilisation", "drop"]:
         return "the built-in scenario rl-aqm", asked(Scenario("rl-aqm"), "rlaqm", model=network.data)

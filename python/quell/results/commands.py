@@ -11,7 +11,7 @@ from quell.results.stats import Record
 
 WAYS = ("down", "up")
 _FEW = 20
-"""Number of packets that IPv6 and refused connections may send without any data."""
+"""Fewer packets without data do not count as traffic: IPv6 and refused connections send some."""
 
 
 @dataclass(frozen=True)

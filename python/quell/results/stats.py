@@ -174,7 +174,7 @@ class Row:
     """On the front, possibly by chance (see `by_chance`)."""
 
     def mean(self, key: str) -> float | None:
-        """Return the mean of a measure; None where no run has it."""
+        """Return the mean of a measure; None if no run has it."""
         value = self.values[key]
         return None if value is None else value.mean
 
@@ -193,7 +193,7 @@ TIE = 0.01
 
 
 def differ(a: Estimate, b: Estimate) -> bool:
-    """Return whether two means differ by at least 1 %, and by more than half of their joint 95 % interval."""
+    """Return whether two means differ by at least 1 %, and by more than half the width of their joint 95 % interval."""
     apart = abs(a.mean - b.mean)
     return apart >= TIE * max(abs(a.mean), abs(b.mean)) and apart > math.hypot(a.half or 0.0, b.half or 0.0)
 
@@ -221,7 +221,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def by_chance(points: Sequence[Point], place: int) -> bool:
-    """Tell whether a point may be on the front by chance.
+    """Return whether a point may be on the front by chance.
 
     It has a `wide` interval, and at the worse ends of its intervals another point's means beat it.
     """
@@ -236,7 +236,7 @@ def by_chance(points: Sequence[Point], place: int) -> bool:
 
 
 def front(points: Sequence[Point]) -> list[bool]:
-    """Do the same for means (gain, cost), where means that do not differ are ties."""
+    """Like `pareto`, for points whose gain and cost are estimates. Means that do not `differ` are ties."""
 
     def beats(q: Point, p: Point) -> bool:
         better, worse = False, False
