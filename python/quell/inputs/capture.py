@@ -24,15 +24,15 @@ _BIN_S = 0.25
 _NEAR = 0.1
 """Largest relative deviation of a saturated bin from the rate."""
 _LEAST_BINS = 8
-"""Least number of saturated bins of a bottleneck: 2 s."""
+"""Minimum number of saturated bins of a bottleneck: 2 s."""
 _BULK = 500_000
-"""Least bytes of a transfer; smaller flows are parts of a page."""
+"""Minimum size of a transfer, bytes; smaller flows are parts of a page."""
 _LONGEST_S = 86_400
 _MOST_REPEATED = 0.4
-"""Largest share of segments that were seen before. On a line few are sent again; in a capture of several interfaces of
-a router that forwards without address translation half are."""
+"""Largest share of segments that were seen before. Retransmissions are few; in a capture of two interfaces of a router
+without address translation, half of the segments are repeated."""
 _LEAST_SEGMENTS = 100
-"""With fewer segments a single loss is a large share."""
+"""The share is taken of at least this many segments: a few retransmissions are a large share of a short capture."""
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _SITE = 7
@@ -148,7 +148,7 @@ class Seen:
         return f"{self.path}: {', '.join(rates)}, base round trip {rtt} ms; {', '.join(kinds)}"
 
 
-# In the order in which they are shown.
+# The host of each kind of flow, in the order in which kinds are shown.
 _HOSTS = {
     "download": "laptop", "upload": "laptop", "page": "laptop",
     "call": "phone", "video_call": "phone", "game": "console",
@@ -208,9 +208,10 @@ class _Reading:
     def _inside(self) -> frozenset[bytes]:
         """Find the addresses on the near side of the line, for each version of IP.
 
-        They are the private ones, or else the one that received most bytes, or the network of IPv6 that exchanged most.
-        A few packets of private addresses, such as those of the provider's DHCP server, do not make these the near
-        side: more bytes have to cross between private and other addresses than between others.
+        They are the private addresses if more bytes crossed between private and public addresses than between public
+        ones; a few packets, such as those of the provider's DHCP server, do not suffice. Otherwise it is the IPv4
+        address that received most bytes, and for IPv6 every address in the network that exchanged most bytes. If all
+        traffic is between private addresses, it is the address that received most bytes.
         """
         private = {
             address for address in set(chain.from_iterable(self.sent))
@@ -238,7 +239,7 @@ class _Reading:
         return max(received, key=received.__getitem__)
 
     def _network(self, flows: list[_Flow]) -> set[bytes]:
-        """Return the addresses of the network of IPv6 that exchanged most bytes; of two, the one of the clients."""
+        """Return the addresses of the IPv6 network that exchanged most bytes; if two are equal, of the clients' one."""
         exchanged: Counter[bytes] = Counter()
         clients: Counter[bytes] = Counter()
         for flow in flows:
@@ -255,7 +256,8 @@ class _Reading:
         ways = [way for flow in crossing for way in flow.ways.values()]
         segments = sum(way.segments for way in ways)
         repeated = sum(way.repeated for way in ways) > _MOST_REPEATED * max(segments, _LEAST_SEGMENTS)
-        # With address translation from private to private addresses each copy of a connection has its own.
+        # If a router translates private addresses to other private ones, the copies of a connection differ in the near
+        # end, but not in the far end and the first sequence number.
         copies = Counter(
             (end, way.first) for flow in crossing for end in flow.ways for way in flow.ways.values()
             if end[0] not in inside and flow.protocol == TCP and way.bytes >= _BULK
@@ -337,7 +339,10 @@ def _sum(each: Iterable[Mapping[int, int]]) -> list[float]:
 
 
 def _full(rates: list[float]) -> float | None:
-    """Return the rate of a full line: the highest rate at which many bins agree; None if they do not."""
+    """Return the rate of a full line, Mbit/s: the median of the highest bins; None if too few bins are close to it.
+
+    The highest bins are 5 %, but at least `_LEAST_BINS`.
+    """
     top = sorted(rates)[-max(_LEAST_BINS, len(rates) // 20) :]
     if len(top) < _LEAST_BINS or top[0] < 0.1:
         return None

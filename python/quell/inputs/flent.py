@@ -28,7 +28,7 @@ VERSION = 4
 _GZIP = 31
 """zlib's `wbits` for gzip."""
 _READ = (2, 3, VERSION)
-"""Versions with the same series."""
+"""Versions that quell reads; their series are the same."""
 _MARGIN_S = 5
 """Time before and after the load in Flent's tests, which its box plots leave out."""
 _MOST_BYTES = 256 << 20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quell import _core
 
 ETHERNET = 14
-"""Header bytes that the kernel already counts (stab, htb), and that packets have without a given framing."""
+"""Bytes of Ethernet's header, which the kernel already counts (stab, htb). Packets have it if no framing is given."""
 _FULL, _ACK = 1500, 52
 """Bytes of a full IP packet, and of an acknowledgment with timestamps."""
 
@@ -45,8 +45,9 @@ class Framing:
     def scaled(self, rate: int, counted: int, opposite: int) -> int:
         """Return the rate of a shaper that adds `counted` bytes to an IP packet in place of the framing.
 
-        At that rate it sends as much as at `rate` with the framing, if what it sends is full packets, and the
-        acknowledgments of full packets that arrive at the rate `opposite`, one for two.
+        At that rate the shaper sends as many packets as at `rate` with the framing, provided that it sends full
+        packets, and one acknowledgment for two full packets that arrive in the opposite direction at the rate
+        `opposite`. Rates are in bit/s.
         """
         full, ack = self._size(_FULL), self._size(_ACK)
         acks = min(opposite / (2 * full), rate / ack)

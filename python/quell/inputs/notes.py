@@ -25,9 +25,9 @@ class LeftOutWarning(Note):
 
 
 def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:
-    """Warn of such rates in a scenario's overrides and in the file, or without a file in the text.
+    """Warn of rates in bytes per second in a scenario's overrides and in its file, or in its text if there is no file.
 
-    Also warn of a file that has the name of a built-in scenario: in a folder of others it may be theirs.
+    Also warn of a file that has the name of a built-in scenario: in another user's folder it may be that user's.
     """
     built_in = {name for name, _, _ in _core.scenarios()}
     if file is not None and file in built_in and os.path.isfile(file):  # noqa: PTH113
@@ -37,12 +37,12 @@ def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:
 
 
 def warn_of_keys(keys: Mapping[str, Any]) -> None:
-    """Warn of such rates in the keys of a scenario."""
+    """Warn of rates in bytes per second in the keys of a scenario."""
     _warn(_values("", keys))
 
 
 def warn_of_values(place: str, values: Iterable[str]) -> None:
-    """Warn of such rates among the values of an option or of a cell."""
+    """Warn of rates in bytes per second among the values of an option or of a cell."""
     _warn((place, value.strip()) for value in values)
 
 

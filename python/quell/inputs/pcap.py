@@ -12,7 +12,7 @@ from typing import BinaryIO
 from quell._core import InputError
 
 TCP, UDP, _FRAGMENT = 6, 17, 44
-"""Protocols; the last one is that of IPv6 for fragments."""
+"""Protocol numbers. `_FRAGMENT` is IPv6's; IPv4 fragments other than the first get it, too."""
 _LONGEST_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
 _MOST_EMPTY = 1000
@@ -30,6 +30,7 @@ class Packet:
     """An IP packet."""
 
     at: float
+    """Time of its capture, s."""
     source: Side
     target: Side
     protocol: int

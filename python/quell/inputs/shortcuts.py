@@ -23,13 +23,13 @@ class Network(TypedDict, total=False):
 
 
 class Shortcuts(Network, total=False):
-    """Also the bottleneck's queue."""
+    """Link, traffic, time and the bottleneck's queue."""
 
     queue: str | None
 
 
 class Overrides(Shortcuts, total=False):
-    """Also the number of runs per queue and lines of tc: all shortcuts."""
+    """All shortcuts: those of `Shortcuts`, the number of runs per queue, and lines of tc."""
 
     seeds: int | str | None
     tc: Sequence[str] | None

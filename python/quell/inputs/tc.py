@@ -31,7 +31,7 @@ _MAX_LINE = 1 << 14
 _MAX_TEXT = 1 << 20
 """Largest number of characters in all lines."""
 _MAX_DEPTH = 8
-"""Most queues one below the other."""
+"""Maximum number of queues one below the other."""
 _OBJECT = re.compile(r"\b(?:qdisc|class|filter)\b")
 _PARTS = re.compile(r"\|\||&&|;")
 _REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
@@ -335,7 +335,7 @@ def _of_mq(name: str, device: _Device, left_out: list[str]) -> Side:
 
 
 def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> Side:
-    """Read a tree. With a single leaf it is a shaper, whose rate is the least ceiling on the path to the root."""
+    """Return the side of a tree. With a single leaf it is a shaper; its rate is the lowest on the path to the root."""
     parents = {c.parent for c in device.classes.values()}
     own = [key for key in device.classes if key.partition(":")[0] == qdisc.handle]
     leaves = [key for key in own if key not in parents]
@@ -406,7 +406,7 @@ def _numbers(words: str) -> str | None:
 
 
 def _limit(name: str, device: _Device, key: str, *, above: bool) -> str:
-    """Return the rate of a class, or its ceiling."""
+    """Return the rate of a class; with `above`, its ceiling if it has one."""
     values = _values(device.classes[key].words)
     rate = _rate(values, "ceil" if above and "ceil" in values else "rate")
     if rate is None:
@@ -563,7 +563,7 @@ def _share(values: dict[str, str], otherwise: float | None) -> float | None:
 
 
 def _bytes(text: str) -> int:
-    """Read `32kb`, `1600b`, or `15Kb/8`, tc's output for the bucket with a large packet size."""
+    """Read `32kb`, `1600b`, or `15Kb/8`, as `tc -d` prints a bucket with the cell size of its rate table."""
     try:
         return _core.quantity(_plain(text.partition("/")[0]), "size")
     except InputError as error:

@@ -7,7 +7,7 @@ import tomllib
 from typing import Any
 
 _MAX_PARTS = 4
-"""Largest number of parts of a dotted key; a scenario has three. Time and memory of tomllib grow with its square."""
+"""Largest number of parts of a dotted key; a scenario has three. Time and memory of tomllib grow with the square."""
 _PART = r"""(?:(?<![\w-])[\w-]++|(?<!\\)"(?:[^"\\\n]++|\\.)*+"|(?<!\\)'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 """A bare or quoted part of a key. It begins only where a key can and does not backtrack, so searches take linear
 time."""
