@@ -21,15 +21,17 @@ class Gauges(TypedDict):
     backlog_packets: int
     backlog_bytes: int
     limit_packets: int
+    """The limit in force."""
     sojourn: float
     """Time that the last departed packet spent in the queue, s; 0 before the first."""
     head_age: float
     """Waiting time of the head of the queue, s; 0 if empty."""
     rate_bps: int
+    """Current rate of the link, bit/s."""
     share: float
-    """Share of the link that this queue gets, 0..1; in a cell the share that other nodes leave of the channel."""
+    """Share of the link that this queue gets, 0..1; in a cell, the share of the airtime that other nodes leave."""
     achieved_bps: int
-    """In a cell: bits that arrive per second of airtime of the queue's frames; 0 on a wire."""
+    """In a cell: bits delivered per second of airtime of the queue's frames; 0 on a wire."""
     busy: float
     """In a cell: share of the time in which the channel is busy, 0..1; 0 on a wire."""
     contenders: int
@@ -40,10 +42,13 @@ class Gauges(TypedDict):
     departures: int
     departed_bytes: int
     drops_overflow: int
+    """Packets dropped because a limit was reached."""
     drops_early: int
+    """Packets dropped by a law or a knob."""
     dropped_bytes: int
     marks: int
     probability: float
+    """Probability of dropping or marking in force, if the queue has one."""
     backlog_packet_seconds: float
     """Packets queued, integrated over time. The mean backlog of a period is the difference divided by its length."""
 

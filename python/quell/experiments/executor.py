@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 RETRIES = 10
 """Number of times that a call is repeated if its worker or node died."""
 AHEAD = 1000
-"""Calls submitted to a cluster before the first of them is done."""
+"""Maximum number of unfinished calls on a cluster if `at_once` is 0."""
 
 
 class ClusterError(InputError):
@@ -46,10 +46,11 @@ class Executor:
     def stream(
         self, function: Callable[..., Result], items: Iterable[Any], *shared: Any, at_once: int = 0
     ) -> Iterator[tuple[int, Result]]:
-        """Call `function(item, *shared)` for every item; give `(index, result)` as they finish, `at_once` at a time.
+        """Call `function(item, *shared)` for every item; yield `(index, result)` as calls finish.
 
         The function must belong to a module, its result must depend only on its arguments, and all of them must be
-        picklable. If a worker died, it may be called twice for an item. Its exceptions end the stream.
+        picklable. On a cluster, `at_once` calls run at a time (0: on all of its cores), and a call is repeated if
+        its worker died. An exception of the function ends the stream.
         """
         for index, item in enumerate(items):
             yield index, function(item, *shared)
@@ -104,7 +105,7 @@ class _Cluster(Executor):
             # The token of Ray allows running programs as this user. Ray's own file of the token may be readable by all
             # users.
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-            if "ray" not in sys.modules:  # read when it is imported; Ray 2.60 has a token without it
+            if "ray" not in sys.modules:  # Ray reads it when it is imported; Ray 2.60 has a token without it
                 os.environ.setdefault("RAY_AUTH_MODE", "token")
         import ray
 

@@ -184,7 +184,7 @@ def plan(
     """List the runs, seed by seed, so that an interrupted experiment has about as many runs of every queue.
 
     With `first_series` the runs of the first seed keep a time series for the report even if `series_bin_s` is None. The
-    first `rounds` times the scenario's number of seeds are skipped.
+    first `rounds * scenario.seeds` seeds are skipped.
     """
     first = scenario.duration_s / BINS if series_bin_s is None and first_series else series_bin_s
     return [
@@ -315,7 +315,7 @@ def recorded(file: str | Path, data: bytes) -> Outcome:
 
 
 def _rows(record: Mapping[str, Any]) -> list[Any]:
-    """Return what names the rows of a run's tables, which are means over runs: its hosts, tins and Wi-Fi queues."""
+    """Return the names of a run's hosts, Wi-Fi queues and tins: the rows of its tables, which show means over runs."""
     hosts = [(host["host"], host["direction"]) for host in record.get("hosts") or []]
     air = [(queue["from"], queue["to"], queue["ac"]) for queue in (record.get("wifi") or {}).get("queues") or []]
     tins = [[tin["name"] for tin in way.get("tins") or []] for way in (record, record.get("up") or {})]

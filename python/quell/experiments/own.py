@@ -23,7 +23,9 @@ _MODULES = "file of --aqm: "
 
 
 def parse(texts: Sequence[str], *, ray: str | None = None) -> list[Parsed]:
-    """Parse the values of several `--aqm`: queue words, a file with a queue, or words, ` + ` and one with a controller.
+    """Parse the values of several `--aqm`.
+
+    Each is queue words, a file with a queue, or queue words, ` + ` and a file with a controller.
 
     Raises InputError, which names the option.
     """
@@ -106,7 +108,7 @@ def _load(file: str) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(f"{file}: there is no such file")
     module = sys.modules[name] = module_from_spec(spec)
-    # Modules beside the file can be imported, after all others.
+    # The file can import modules in its folder, which is searched last.
     if (folder := str(path.absolute().parent)) not in sys.path:
         sys.path.append(folder)
     try:

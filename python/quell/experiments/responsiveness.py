@@ -18,7 +18,7 @@ from quell.inputs.keys import Flow
 from quell.results import stats
 
 CONNECTIONS = 16
-"""Load-generating connections in each direction at most (MNP)."""
+"""Maximum number of load-generating connections in each direction (MNP)."""
 INTERVAL_S = 5
 """Seconds after which one more connection begins and stability is checked (ID, INC)."""
 WINDOW = 4
@@ -54,6 +54,7 @@ class Test:
     goodputs: list[tuple[float, ...]] = field(default_factory=list)
     """Goodput of each direction with a queue, Mbit/s."""
     saturated: bool = False
+    """Whether goodput has been stable in all directions."""
     responsiveness: list[float | None] = field(default_factory=list)
     """Round trips per minute since goodput was stable."""
 
