@@ -5,8 +5,8 @@
 >>> env = gymnasium.make("quell/RlAqm-v0")
 >>> envs = gymnasium.make_vec("quell/RlAqm-v0", num_envs=32)       # steps in Rust, on all cores
 
-`import quell` after `import gymnasium`, `import quell.envs`, or a name with its module registers the names:
-`gymnasium.make("quell:quell/RlAqm-v0")`.
+The names are registered by `import quell` after `import gymnasium`, by `import quell.envs`, or by a name with its
+module: `gymnasium.make("quell:quell/RlAqm-v0")`.
 """
 
 from __future__ import annotations

@@ -69,13 +69,13 @@ def make_task(
 def env(source: str | Path | Scenario | None = None, **options: Unpack[Options]) -> QueueEnv:
     """Make the bottleneck of any scenario an environment in which the agent sets a knob.
 
-    `knob` is `drop` (probability of dropping each arrival, `bounds` 0 to 0.5, `initial` 0), `limit` (packets, 1 to
-    1000, 1000) or `base_probability` (p' of coupled queues, 0 to 1, 0); `queue` is the discipline with this knob
-    (default: `fifo limit 5000`; for `base_probability` `dualpi2`). `period` is the time between two decisions in
-    seconds (0.02). `steps` are the numbers that the discrete actions add to the knob; without them one continuous
-    action from 0 to 1 sets it. `observe` lists readings (`quell.envs.READINGS`). `reward` is `rlaqm [u_power 1]`,
-    `learnqueue` with that queue's options, `lfq [alpha 10]`, or a function of the readings by name. `vary` has ranges
-    from which every episode draws random values:
+    `knob` is `drop` (probability of dropping each arrival; `bounds` 0 to 0.5, `initial` 0), `limit` (packets; `bounds`
+    1 to 1000, `initial` 1000) or `base_probability` (p' of coupled queues; `bounds` 0 to 1, `initial` 0). `queue` is
+    the discipline with this knob (default: `fifo limit 5000`; for `base_probability` `dualpi2`). `period` is the time
+    between two decisions in seconds (0.02). `steps` are the numbers that the discrete actions add to the knob; without
+    them one continuous action from 0 to 1 sets it. `observe` lists readings (`quell.envs.READINGS`). `reward` is
+    `rlaqm [u_power 1]`, `learnqueue` with that queue's options, `lfq [alpha 10]`, or a function of the readings by
+    name. `vary` has ranges from which every episode draws random values:
     `{"rate": ("5mbit", "50mbit"), "rtt": ("10ms", "100ms"), "flows": (1, 20), "cc": ("cubic", "bbr")}`; rate and rtt
     are log-uniform, `flows` is the count of each TCP table, and `cc` is drawn for each table. For the rest see
     `quell.scenario`.
@@ -101,7 +101,7 @@ def baseline(
     >>> quell.envs.baseline(env, "pie", seeds=range(10)).mean()
 
     Raises InputError for an unknown queue, for LFQ's environment (its reward exists for its own queue only), and for
-    other than quell's environments.
+    environments that are not quell's.
     """
     task = getattr(env.unwrapped, "task", None)
     if not isinstance(task, Task):

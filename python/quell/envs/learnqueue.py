@@ -73,12 +73,12 @@ class LearnQueueEnv(QueueEnv):
     The paper's agent observes only the limit.
 
     ## Rewards
-    x = δ (target - delay) + η target (1 - enqueue_rate) in ms after an action 1, -x after an action 0: equation 11 with
-    the action's sign. δ is 0.5, η 0, the target 30 ms. `reward` takes the options of that queue: `learnqueue target
-    20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is δ (target - delay) + η
-    (max_delay - target) enqueue_rate for either action, or -max_delay if the limit would leave the range (equations 11
-    to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises this reward holds the target. A
-    queue with a constant limit, as in `baseline`, gets 0 by the first reward.
+    The reward is x = δ (target - delay) + η target (1 - enqueue_rate), in ms, after action 1, and -x after action 0:
+    equation 11 with the sign of the action. δ is 0.5, η 0, the target 30 ms. `reward` takes the options of that queue:
+    `learnqueue target 20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is
+    δ (target - delay) + η (max_delay - target) enqueue_rate for either action, or -max_delay if the limit would leave
+    the range (equations 11 to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises this
+    reward holds the target. A queue with a constant limit, as in `baseline`, gets 0 by the first reward.
 
     ## Starting State
     An empty queue with a limit of one packet. The first action is taken at time 0; the queue word takes its first 15 ms
@@ -97,7 +97,7 @@ class LearnQueueEnv(QueueEnv):
 
 
 class LearnQueueVectorEnv(QueueVectorEnv):
-    """Many `LearnQueueEnv`."""
+    """`num_envs` of `LearnQueueEnv`, stepped together; see `QueueVectorEnv`."""
 
     @keywords(LearnQueueOptions)
     def __init__(

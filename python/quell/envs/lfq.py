@@ -50,7 +50,7 @@ class LfqEnv(QueueEnv):
 
     ## Description
     A fair queue in which each flow has its own FIFO. At the arrival of a flow's first packet and then of each tenth
-    one, the agent sets the FIFO's limit from 60 features of that flow's traffic; the packet waits for it. The default
+    one, the agent sets the FIFO's limit from 60 features of that flow's traffic, before the packet enters. The default
     is one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn at random for every episode
     (`quell/Lfq-v0`).
 
@@ -94,7 +94,7 @@ class LfqEnv(QueueEnv):
 
 
 class LfqVectorEnv(QueueVectorEnv):
-    """Many `LfqEnv`. Each runs to its own next decision, so their clocks differ."""
+    """`num_envs` of `LfqEnv`; see `QueueVectorEnv`. Each runs to its own next decision, so their clocks differ."""
 
     @keywords(LfqOptions)
     def __init__(

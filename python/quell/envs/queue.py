@@ -28,7 +28,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
     `RlAqmEnv` and `LearnQueueEnv` are two published environments.
 
     ## Action Space
-    `Discrete(n)` if `steps` has n numbers: action k adds the k-th to the knob. Without `steps` `Box(0, 1, (1,))`: a
+    `Discrete(n)` if `steps` has n numbers: action k adds `steps[k]` to the knob. Without `steps` `Box(0, 1, (1,))`: a
     share of the knob's range, on a linear (`drop`) or logarithmic scale (`limit`).
 
     ## Observation Space

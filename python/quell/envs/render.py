@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 MODES = ["ansi", "rgb_array"]
 FPS = 50
-"""The paper's 20 ms between two decisions, in real time."""
+"""Frames per second in real time: RL-AQM decides every 20 ms."""
 WIDTH, HEIGHT = 400, 240
 _BARS = " ▁▂▃▄▅▆▇█"
 _SHOWN = 60
 """Number of periods in a line of text."""
 _LEAST_MS = 20.0
-"""Smallest full scale of the delay, ms."""
+"""Minimum of the delay's full scale, ms."""
 _PAPER, _GRID, _DELAY, _KNOB = (255, 255, 255), (225, 225, 225), (200, 60, 40), (40, 90, 170)
 
 

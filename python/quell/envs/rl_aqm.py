@@ -78,7 +78,7 @@ class RlAqmEnv(QueueEnv):
 
 
 class RlAqmVectorEnv(QueueVectorEnv):
-    """Many `RlAqmEnv`."""
+    """`num_envs` of `RlAqmEnv`, stepped together; see `QueueVectorEnv`."""
 
     @keywords(RlAqmOptions)
     def __init__(

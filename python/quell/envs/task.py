@@ -33,6 +33,7 @@ _KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
 }
 """For each knob its bounds, its value at the start of an episode, and the queue that has it."""
 _OTHER: tuple[tuple[float, float], float, str] = ((0.0, 1.0), 0.0, "fifo")
+"""The same for an unknown knob, which `Environments` refuses."""
 SEEDS = 2**64
 
 
