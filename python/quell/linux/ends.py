@@ -26,6 +26,7 @@ CHUNK = bytes(1 << 18)
 INFO = struct.Struct("=8B24I")
 """The beginning of `struct tcp_info` (linux/tcp.h)."""
 RTT, CWND, RESENT = 15 + 8, 18 + 8, 23 + 8
+"""Indices in it of tcpi_rtt (us), tcpi_snd_cwnd (packets) and tcpi_total_retrans."""
 
 
 class End:
@@ -34,10 +35,12 @@ class End:
     def __init__(self, flow: dict[str, Any], at: socket.socket) -> None:
         self.flow, self.at = flow, at
         self.bytes, self.before = 0, 0
+        """Bytes received, in total and before the end of the warm-up."""
         self.rtts: list[int] = []
         self.windows: list[int] = []
         self.resent, self.resent_before = 0, 0
         self.due = float(flow["start_s"])
+        """Time at which the next datagram is due, s since the beginning."""
         self.peer_known = False
         """Whether the peer's address is known. The far end learns it from the first datagram."""
 

@@ -20,9 +20,9 @@ _BTF = Path("/sys/kernel/btf/vmlinux")
 _JIT = Path("/proc/sys/net/core/bpf_jit_enable")
 _BPF = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 _CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
-"""Versions of Linux: the first that runs quell's programs at clsact, and that with disciplines in BPF (NET_SCH_BPF)."""
+"""The first versions of Linux that run quell's programs at clsact, and disciplines in BPF (NET_SCH_BPF)."""
 NOTHING = {"noqueue", "ingress", "clsact"}
-"""Disciplines without packets."""
+"""Disciplines that hold no packets."""
 _OURS = "quell_"
 """Prefix of the kinds of attached queues."""
 
@@ -42,7 +42,7 @@ def queues(dev: str | None) -> list[Finding]:
 
 
 def _place(parent: str) -> str:
-    """Return a parent without the number below its major number, so that children of mq are alike."""
+    """Replace the minor number of a parent by `*`, so that children of mq have the same place."""
     return parent if parent == "root" else re.sub(r"[0-9a-f]+$", "*", parent)
 
 

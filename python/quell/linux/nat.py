@@ -33,12 +33,13 @@ _SHELLS = "quell+"
 """Pattern of the devices of all shells, for iptables."""
 _CHAINS = (("iptables", "nat", "POSTROUTING"), ("iptables", "filter", "FORWARD"), ("ip6tables", "filter", "FORWARD"))
 _TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?quell-(\d+)"?(?: |$)', re.MULTILINE)
-"""Comment of a shell's rules: the index of its device."""
+"""A rule of a shell. Its comment contains the index of the shell's device."""
 _DEVICE = re.compile(r"quell\d+")
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 """Exists if br_netfilter is loaded. Bridged packets also pass FORWARD if this or the bridge's own setting is 1."""
 _GUARD = Path(__file__).with_name("natguard.py")
 _LOOK_S, _TRIES, _RETRY_S = 1.0, 5, 0.1
+"""Seconds between two checks of the rules; number of attempts to remove rules; seconds before a repeated attempt."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def translated(device: str, network: str) -> Iterator[None]:
 
 def _start_guard(shell: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-I", "-S", str(_GUARD), shell]
-    # The process ignores signals, but not before it runs.
+    # The guard ignores these signals once it runs; until then they are blocked.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         return subprocess.Popen(
@@ -144,7 +145,8 @@ def _start_guard(shell: str) -> subprocess.Popen[bytes]:
 def end(index: int, redirects: int | None) -> None:
     """Remove a shell's rules, and restore forwarding unless others need it.
 
-    `redirects` is what its state file has, which may have been deleted since; None if the machine forwarded before.
+    `redirects` is the value of accept_redirects in the state file, which may have been deleted since; None if the
+    machine forwarded before.
     """
     with _core.StateFile.nat() as file:
         _settle(file, index, redirects)
@@ -170,7 +172,7 @@ def guard(device: str, network: str, index: int, redirects: int | None) -> None:
                         _ran(*rules[0])  # before the old one is removed, since other packets must not pass in between
                         _ran(*rule)
         except InputError:
-            break  # without rules, other machines could send through this one
+            break  # `end` restores forwarding: without rules, other machines could send through this one
     end(index, redirects)
 
 
@@ -196,7 +198,7 @@ def _join(file: StateFile, index: int) -> int:
 
 
 def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
-    """Raise InputError if a live shell, in no state file here, has turned forwarding on, since it will turn it off.
+    """Raise InputError if a live shell that is in no state file here has turned forwarding on: it will turn it off.
 
     Such a shell has another /run, as in a container that shares this network namespace. `index` is that of the calling
     shell, `others` are the rules of all shells.
@@ -214,11 +216,12 @@ def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
 def _settle(file: StateFile, ending: int = 0, redirects: int | None = None) -> tuple[bool, list[_Rule]]:
     """Remove the rules of ended shells, and restore forwarding if no shell needs it any more.
 
-    Return whether it was restored, and the rules of live shells. Nothing is removed if forwarding cannot be restored,
-    because other machines could send through this one.
+    `ending` is the index of a shell that ends now; `redirects` is as in `end`. Return whether forwarding was restored,
+    and the rules of live shells. Nothing is removed if forwarding cannot be restored, because other machines could send
+    through this one.
     """
     state, restored = _State.read(file), False
-    if state is None and redirects is not None:  # deleted meanwhile: the rules say who else needs forwarding
+    if state is None and redirects is not None:  # file deleted meanwhile: the rules show who needs forwarding
         blocking = [rule.shell for rule in _listed() if _blocks(rule.removal)]
         state = _State(redirects, blocking, _core.StateFile.boot())
     if state:
@@ -337,7 +340,7 @@ def _remove(of: Callable[[int], bool]) -> list[_Rule]:
 
 
 def _tell(before: str, shell: str) -> None:
-    """Print a note if forwarding is off again: other programs may need it now, which its value does not show."""
+    """Print a note if forwarding is off again, because programs that started meanwhile may need it."""
     if _FORWARDING.read_text().strip() != "0":
         return
     try:

@@ -25,7 +25,7 @@ LABEL = "{queue}, real TCP"
 _NAMES = {"newreno": "reno"}
 _QUELLS = {linux: name for name, linux in _NAMES.items()}
 _SIMULATED = ("mss", "iw", "min_rto", "rto", "delack", "delack_timeout", "sack", "limited_transmit", "ect")
-"""Keys of a flow whose behaviour may differ from Linux."""
+"""Keys of TCP flows that only the simulator supports; values other than the defaults are refused."""
 _START_S = 60.0
 
 

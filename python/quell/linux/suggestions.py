@@ -22,7 +22,7 @@ _ROUTES = Path("/proc/net/route")
 
 
 def commands(found: Sequence[Finding], dev: str | None = None) -> list[str]:
-    """Return up to three commands that work here, by what doctor found; with `sudo` where a user needs root."""
+    """Return up to three commands that work here according to doctor's findings, with `sudo` if they need root."""
     simulated = [f"{_program()} compare household --html report.html", f"{_program()} tune --ask"]
     if not sys.platform.startswith("linux"):
         return simulated
@@ -30,7 +30,7 @@ def commands(found: Sequence[Finding], dev: str | None = None) -> list[str]:
     user = os.geteuid() != 0
 
     def with_right(right: bool, words: str) -> list[str]:
-        """Return the command, with sudo where this process lacks the right; none where root lacks it."""
+        """Return the command, with sudo if this process lacks the right; none if root lacks it."""
         return [f"{_program()} {words}"] if right else [f"sudo {_program(sudo=True)} {words}"] if user else []
 
     made = []
@@ -52,14 +52,14 @@ def _may_have_spaces() -> bool:
 
 
 def interface() -> str | None:
-    """Return the interface of the default route, else the first one but `lo`; None where there is no other."""
+    """Return the interface of the default route, else the first one but `lo`; None if there is no other."""
     routes = [line.split() for line in _ROUTES.read_text().splitlines()[1:]] if _ROUTES.exists() else []
     default = [words[0] for words in routes if len(words) > 7 and words[1] == words[7] == "00000000"]
     return next((name for name in [*default, *(name for _, name in socket.if_nameindex())] if name != "lo"), None)
 
 
 def _program(sudo: bool = False) -> str:
-    """Return how this program is called from here, or by sudo: with its path where it is in no folder of PATH."""
+    """Return how this program is called from here, or by sudo: with its path if it is in no folder of PATH."""
     called = Path(sys.argv[0])
     there = shutil.which("quell", path=_SUDO_PATH if sudo else None)
     if called.name != "quell" or (there is not None and Path(there).resolve() == called.resolve()):
