@@ -48,13 +48,13 @@ class Candidate:
         return options
 
     def with_ecn(self) -> str:
-        """Return the words with marking switched on, if that is an option that was not given."""
+        """Return the words, with `ecn` added if the queue marks only with this option and it was left open."""
         words = self.words
         default = next((o["default"] for o in self.options() if o["name"] == "ecn|noecn"), None)
         return f"{words} ecn" if default == "noecn" and not {"ecn", "noecn"} & set(words.split()) else words
 
     def turned(self, factor: float) -> tuple[str, str]:
-        """Return the words with a parameter multiplied, and the parameter. Raises LeftOut if there is none."""
+        """Return the words with a parameter, the first of `_SENSITIVE`, multiplied, and its name. Raises LeftOut."""
         words = self.words.split()
         defaults = {option["name"]: option["default"] for option in self.options()}
         for name in _SENSITIVE:

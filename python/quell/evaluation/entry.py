@@ -1,9 +1,9 @@
 """An entry of the suite: a scenario of RFC 7928 with its runs, measures and bars; and parts that scenarios share.
 
 Requirements are those of section 13 (Figure 4), and RECOMMENDED if it has none. The RFC defines no threshold between
-good and bad, but asks for comparison with tail drop (section 1.2). So most bars are multiples of the value of `pfifo`
-with a buffer of the bandwidth-delay product in the same run, and each bar names the source of its factor. Numbers that
-the RFC leaves open are quell's choice.
+good and bad, but asks for comparison with tail drop (section 1.2). So most bars are multiples of the value that `pfifo`
+with a buffer of the bandwidth-delay product has with the same seed, and each bar names the source of its factor.
+Numbers that the RFC leaves open are quell's choice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Entry:
 
 
 DURATION_S, WARMUP_S = 120.0, 10.0
-"""Length of a run and of its warm-up, s: a thousand round trips, and the end of slow start."""
+"""Length of a run and of its warm-up, s: over a thousand round trips of 100 ms, and time for slow start to end."""
 RARE_EVENTS_S = 300.0
 """Length of a run with rare events, from pages or several queues, s."""
 

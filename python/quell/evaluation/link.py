@@ -76,7 +76,7 @@ def parse(text: str | None) -> Link:
         link = Link(_core.quantity(rate, "rate"), _core.quantity(rtt or "100ms", "time") / 1e9)
     else:
         link = _of_scenario(given)
-    # An exact product is compared, without infinity or overflow.
+    # The product is compared before it is rounded to packets.
     bits = link.rate_bps * link.rtt_s
     if not _SMALLEST * PACKET * 8 <= bits <= _LARGEST * PACKET * 8:
         raise InputError(

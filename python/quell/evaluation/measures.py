@@ -10,9 +10,9 @@ from typing import Any
 from quell.results.stats import Record, mean
 
 _POINTS = 240
-"""Number of points of a plotted series."""
+"""Maximum number of points of a plotted series."""
 _CDF = 60
-"""Number of points of a plotted distribution."""
+"""Approximate maximum number of points of a plotted distribution."""
 _CUT = 0.1
 """Least reduction of a flow's congestion window, as a share, that counts as a reaction to congestion."""
 

@@ -1,4 +1,4 @@
-// The matrix opens a cell: its bars, measures and plots.
+// A click on a cell of the matrix opens its bars, measures and plots.
 const data = JSON.parse($("data").textContent);
 const dialog = $("details");
 const REFERENCE = "var(--faint)", OWN = "var(--c0)";
@@ -73,7 +73,7 @@ const ellipses = (figure, row, chosen) => {
     svg.append(el("path", { d: "M" + pts.map(p => p.map(v => v.toFixed(1)).join()).join("L") + "z", fill: own ? OWN : "none", "fill-opacity": .13, stroke: colour, "stroke-width": own ? 2 : 1, "clip-path": "url(#inside)" }),
       el("circle", { cx: x(e.x), cy: y(e.y), r: own ? 4 : 2.5, fill: colour }));
   }
-  // The chosen queue and the reference have their names, the others where there is room.
+  // The chosen queue and the reference are always labelled, the others if there is room.
   const placed = [], first = ([q]) => q === chosen ? 0 : q === 0 ? 1 : 2;
   for (const [q, e] of [...list].sort((a, b) => first(a) - first(b))) {
     const name = data.queues[q], wide = name.length * 7.2;

@@ -21,7 +21,7 @@ from quell.views.page import page as framed
 
 _CLASS = {PASS: "pass", FAIL: "fail", UNCLEAR: "unclear", REPORTED: "reported", LEFT_OUT: "left"}
 _BEST = 6
-"""Queues that the page's first sentence names."""
+"""Maximum number of queues that the page's first sentence names."""
 _LEVEL = {MUST: "must", RECOMMENDED: "rec", MAY: "may"}
 
 

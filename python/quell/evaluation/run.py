@@ -154,7 +154,7 @@ def _tasks_of(plan: Plan, index: int, cell: Cell, run: Run) -> list[_Task]:
         queue = candidate.queue if run.words is None else _core.Queue(run.words(candidate))
         scenario = Scenario.from_keys(**{**keys, "name": name, "seeds": plan.seeds, "seed": 1})
     except InputError as error:
-        # Not the user's error: the simulator does not have it, such as LEDBAT, or a queue does not have the setting.
+        # Not the user's error: the simulator or the queue does not support what the scenario needs.
         raise LeftOut(f"cannot be simulated: {str(error).partition('; known: ')[0]}") from None
     bin_s = round(entry.bin * plan.link.rtt_s, 6)
     # A series has at most a few thousand bins, even with a short round trip.

@@ -157,7 +157,7 @@ class Kept:
 
 
 def _is_at(target: Path, file: TextIO) -> bool:
-    """Say whether an open file is the one at this path."""
+    """Return whether an open file is the one at this path."""
     return os.path.lexists(target) and os.path.samestat(os.fstat(file.fileno()), os.lstat(target))
 
 
