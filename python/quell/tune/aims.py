@@ -146,7 +146,7 @@ class Aims:
         return found
 
     def objective(self, record: Record, line: Line) -> float:
-        """Return the weighted geometric mean of the scores: relative changes of all aims have the same value."""
+        """Return the weighted geometric mean of the scores: equal relative changes of any aims count equally."""
         scores = self.scores(record, line)
         total = math.fsum(self.weights.values())
         return math.exp(math.fsum(w * math.log(scores[name]) for name, w in self.weights.items()) / total)

@@ -74,7 +74,7 @@ class Side:
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """Return all of it except what changes by itself: counters, and cake's rate with autorate-ingress."""
+        """Return everything but counters and cake's options; cake may change its own rate (autorate-ingress)."""
         nodes = [node.known[:4] if node.kind == "cake" else node.known for node in self.tree]
         return self.index, self.redirect, nodes
 
@@ -134,7 +134,10 @@ class State:
 
     @property
     def is_old(self) -> bool:
-        """Whether it is of an earlier boot, where `/run` is persistent: the queues are gone, indices are others'."""
+        """Whether it is of an earlier boot, which a persistent `/run` makes possible.
+
+        Its queues no longer exist then, and its indices may be those of other interfaces.
+        """
         return 0 not in (self.boot, now := _core.StateFile.boot()) and self.boot != now
 
     def is_like(self, other: State) -> bool:
@@ -201,7 +204,8 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
                 # The file may have been deleted meanwhile.
                 if any(made.values()) or file.read() is not None:
                     now, inner = interface_name(state.own.index), targets.ifb(dev)
-                    # If the interface was made again meanwhile, the kernel would drop what arrives there.
+                    # An interface that was made again meanwhile is redirected to the ifb. The kernel would drop what
+                    # arrives there once the ifb is deleted.
                     while other := _redirects(inner, now):
                         run(Command.of("tc qdisc del dev {other} ingress", other=other))
                     _back(now, inner, state, made[dev], made[inner])
@@ -220,7 +224,7 @@ def _install(dev: str, commands: Sequence[Command], state: State, made: Mapping[
         if verb == "del" and place not in before[name]:
             continue
         if verb == "add":
-            made[name].add(place)  # first, since an interruption may come when the queue is made
+            made[name].add(place)  # before it is made, since an interruption may come right after
         try:
             run(command)
         except InputError:
@@ -261,7 +265,7 @@ def undo(dev: str, *, replace: bool) -> str:
         if state.is_old:
             file.remove()
             return f"{dev} was changed before the last start of the system, which removed that; nothing is put back"
-        # The present name: a renamed interface without the ifb would lose all arriving packets.
+        # The interface may have a new name. If it were left redirected to the deleted ifb, it would lose all arrivals.
         now = interface_name(state.own.index)
         inner = interface_name(state.inner.index) if state.inner.index else inner
         for name in (now, inner):

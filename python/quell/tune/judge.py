@@ -24,7 +24,7 @@ SEEDS = 5
 _CHOOSING, _JUDGING = 100, 1000
 """The first seeds of the second and the third set."""
 _CANDIDATES = 3
-"""Number of finalists, the best on the line, that also run on the neighbouring lines."""
+"""Number of finalists that also run on the neighbouring lines: those that are best on the line."""
 _LITTLE = 0.002
 """An option with a smaller effect than this share of the objective is removed."""
 
@@ -47,7 +47,7 @@ class Metrics:
 
 
 def interval(value: Estimate | None) -> dict[str, float | None] | None:
-    """Return a number of `--json`."""
+    """Return an estimate as the object of `--json`: mean and ends of the interval."""
     if value is None:
         return None
     low = None if value.half is None else value.mean - value.half
@@ -55,7 +55,7 @@ def interval(value: Estimate | None) -> dict[str, float | None] | None:
 
 
 def figures(record: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of METRICS for a run."""
+    """Return the `FIGURES` of a run except the objective."""
     # A download waits in the line's FIFO and in the router's queue: at most the sum of both 95th percentiles.
     waits = [record["sojourn_ms"], *(hop["sojourn_ms"] for hop in record.get("hops") or ())]
     down = [wait["p95"] for wait in waits if wait is not None and wait["p95"] is not None]
@@ -98,11 +98,11 @@ class Judged:
     tuned: bool
     """Whether the search found a gain that also holds elsewhere."""
     gain: Estimate | None = None
-    """Gain in the objective on the line of the search's setting over the default, seed by seed."""
+    """Gain in the objective of the search's setting over the default, on the line, seed by seed."""
     gain_elsewhere: Estimate | None = None
     """The same gain on the neighbouring lines."""
     gain_over_now: Estimate | None = None
-    """Gain in the objective on the line of the offered setting over the current one, seed by seed."""
+    """Gain in the objective of the offered setting over the current one, on the line, seed by seed."""
     now: Metrics | None = None
     of_default: Metrics | None = None
     of_setting: Metrics | None = None
@@ -174,7 +174,7 @@ class Judge:
         return (here + stats.mean(there)) / 2
 
     def _plain(self, setting: Setting) -> Setting:
-        """Remove options with nearly no effect, beginning with the least effect on the line."""
+        """Set options with nearly no effect to their defaults, beginning with the least effect on the line."""
         changed = setting.changed()
         self._on_line([setting, *map(setting.without, changed)])
         for name in sorted(changed, key=lambda name: self._here(setting.without(name)), reverse=True):

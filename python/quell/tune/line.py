@@ -26,15 +26,17 @@ BUFFER = "250ms"
 BULK = ("tcp", "download", "upload", "backup")
 """Kinds of flows that use all available rate."""
 _DURATION_S, _SHORTEST_S = 20.0, 5.0
-"""Length of a run on a line of up to `_LONG_UP_TO`, and the least length: a faster line carries more in less time."""
+"""Length of a run on a line of up to `_LONG_UP_TO`, and its minimum, s: a faster line carries more in less time."""
 _LONG_UP_TO = 100_000_000
-"""Bits per second, both directions together."""
+"""Total rate of both directions, bit/s."""
 _WARMUP_SHARE = 5
+"""Length of a run as a multiple of its warm-up."""
 _LAN = 1_000_000_000
-"""Rate of the interface behind cake, which is its own shaper."""
+"""Rate of the interface on which cake shapes by itself, bit/s."""
 _SLOW_FOR_VIDEO = 4_000_000
-"""Below this rate of the slower direction, a video call would use the whole line."""
+"""Below this rate of the slower direction, bit/s, a video call would use the whole line."""
 _LEAST_FIFO = 32 * 1514
+"""Minimum size of a FIFO of the line, bytes: 32 full-size packets."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Shaped:
 
     @property
     def bits(self) -> int:
-        """The rate of what has one."""
+        """The rate, bit/s, of a queue behind a shaper."""
         assert self.rate is not None, "only what has a rate is printed"
         return self.rate
 
@@ -171,7 +173,7 @@ def _rate(bits: int) -> str:
 
 
 def time_on(rate: int) -> float:
-    """Return the length of a run, seconds, for the total rate of both directions, with which its cost grows."""
+    """Return the length of a run, s, by the total rate of both directions, bit/s, with which its cost grows."""
     return max(_SHORTEST_S, round(_DURATION_S * math.sqrt(min(1.0, _LONG_UP_TO / rate)), 1))
 
 

@@ -19,6 +19,7 @@ _HEADER = struct.Struct("IHHII")
 _QDISC, _CLASS, _FILTER = 36, 40, 44
 """RTM_NEW...; RTM_GET... is larger by 2."""
 _DUMP, _CREATE = 0x301, 0x605
+"""NLM_F_REQUEST with NLM_F_DUMP, and with NLM_F_ACK, NLM_F_CREATE and NLM_F_EXCL."""
 _LINK = struct.Struct("BxHiII")
 """struct ifinfomsg."""
 _GET_LINK, _LINK_INFO = 18, 18
@@ -45,7 +46,7 @@ _EVERYTHING = socket.htons(3)
 _ACT, _SELECTOR = {"u32": 7, "matchall": 2}, 5
 """TCA_U32_ACT, TCA_MATCHALL_ACT; TCA_U32_SEL (linux/pkt_cls.h)."""
 _WITHOUT_CHOICE = {"u32": {1, 2, 5, 7, 9, 11, 12}, "matchall": {1, 2, 3, 4, 5}}
-"""Class, table, selector, actions, counts, flags, padding. Other attributes select packets, such as TCA_U32_INDEV."""
+"""Attributes that do not select packets: class, table, selector, actions, counts, flags, padding."""
 _MIRRED, _REDIRECT = struct.Struct("20xiI"), 1
 """The end of tc_mirred, action and interface; TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
 _MAX_OPTIONS = 1 << 16
@@ -56,9 +57,10 @@ _CODEL_TIMES = {"codel": (1, 3, 5), "fq_codel": (1, 3, 7)}
 
 @dataclass(frozen=True)
 class Node:
-    """A queue or a class."""
+    """A queue or a class; in lists of filters, a filter."""
 
     of: int
+    """`_QDISC`, `_CLASS` or `_FILTER`."""
     kind: str
     handle: int
     parent: int
@@ -97,7 +99,7 @@ class Node:
     @property
     def is_whole(self) -> bool:
         """Whether the kernel reports it completely: netem may have a distribution of jitter that is not reported."""
-        # The last field of tc_netem_qopt, six of 4 bytes.
+        # The jitter is the last of the six fields of tc_netem_qopt, 4 bytes each.
         said = dict(_attributes(bytes.fromhex(self.options))).get(_OPTIONS, b"")
         return self.kind != "netem" or not any(said[20:24])
 

@@ -15,7 +15,7 @@ from quell.tune.line import Line, Shaped
 KINDS = ("fq_codel",)
 
 _DEFAULTS = {"target": "5ms", "interval": "100ms", "quantum": "1514", "limit": "10240"}
-"""Those of Linux and of dummynet."""
+"""Defaults of Linux and of dummynet."""
 
 
 def steps(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:

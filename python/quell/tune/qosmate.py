@@ -15,7 +15,7 @@ from quell.tune.space import ISOLATION, TINS
 from quell.tune.sqm import quoted
 
 KINDS = ("cake",)
-"""The discipline that it shares with `space`; its others divide packets into classes first."""
+"""The only discipline of `space` that it has; its other ones divide packets into classes first."""
 
 LACKS = frozenset({"ack-filter-aggressive"})
 """The choice that it does not support."""
@@ -55,7 +55,7 @@ def _advanced(line: Line, down: Shaped, up: Shaped) -> dict[str, str]:
         "OVERHEAD": str(framing.counted),
         "MPU": str(framing.mpu),
         "LINK_COMPENSATION": "noatm" if framing.cells == "none" else framing.cells,
-        # QoSmate lowers a download rate of more than so many times the upload rate.
+        # The largest ratio of download to upload rate: QoSmate lowers a download rate above it.
         "BWMAXRATIO": str(max(20, math.ceil(down.bits / up.bits))),
         "WASHDSCPUP": "0",
         "WASHDSCPDOWN": "0",

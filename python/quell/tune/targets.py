@@ -22,7 +22,7 @@ _ASSUMED_ON_OPENWRT = f"{_ASSUMED} `ifstatus wan` on the router shows its name a
 
 
 def _counts_with_size_tables(kind: str, framing: Framing) -> bool:
-    """Linux's size tables have no cells of PTM."""
+    """Return whether tc's shaper counts packets like the line: Linux's size tables have no cells of PTM."""
     return kind == "cake" or framing.cells != "ptm"
 
 
@@ -38,12 +38,12 @@ class Target:
     use: str
     """Where to paste the lines.
 
-    `{dev}`, `{ifb}`, `{name}`, the interface's name in UCI, and `{path}`, that in VyOS, are filled in.
+    Placeholders: `{dev}`, `{ifb}`, `{name}` (the interface's section in UCI), `{path}` (the interface's path in VyOS).
     """
     undo: str
     """The line that removes the setting, with the same placeholders."""
     assumed: str = _ASSUMED
-    """What to know without `--dev`, with the same placeholders."""
+    """Note on the assumed interface, shown without `--dev`, with the same placeholders."""
     lacks: frozenset[str] = frozenset()
     """Options of `space`, and choices of them, that it does not support."""
     counts: Callable[[str, Framing], bool] = _counts_with_size_tables
@@ -84,7 +84,7 @@ def tc_lines(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
 
 
 def tc_commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[Command]:
-    """Return the same commands to run."""
+    """Return the commands of `tc_lines` in the form that quell runs."""
     commands = [*root_commands(dev, up, line), *ingress_commands(dev, down, line)]
     _read_back([command.text for command in commands], down, up)
     return commands

@@ -91,7 +91,7 @@ def verify(
     command: Sequence[str] = (),
     on_run: Callable[[str], object] = lambda _: None,
 ) -> list[Verified]:
-    """Simulate and replay settings with the same traffic. `command` goes before the replay's. Raises InputError."""
+    """Simulate and replay settings with the same traffic. `command` precedes a replay's command. Raises InputError."""
     real, _ = traffic(line)
     apart = Bench(Aims(), bench.threads, bench.on)
     found = []
