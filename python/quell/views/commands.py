@@ -23,7 +23,7 @@ _SPARE = ("packets", "missed", "used", "marks", "s")
 _POINTS = 600
 """Largest number of points of a line in the report."""
 _LONGEST_TITLE = 60
-"""Characters."""
+"""Maximum length of the page's title, characters."""
 _SHOWN_MBPS = 0.005
 """Goodput below which the notes show 0.00, Mbit/s."""
 _SHOWN_MS = 0.1

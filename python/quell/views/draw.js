@@ -1,5 +1,5 @@
 "use strict";
-// What every page draws with: plain SVG, no library.
+// Shared by all pages: charts in plain SVG, without a library.
 const $ = id => document.getElementById(id);
 const NS = "http://www.w3.org/2000/svg";
 const el = (tag, attrs = {}, ...kids) => {
@@ -55,7 +55,7 @@ const linear = (lo, hi, a, b) => {
 const log = (lo, hi, a, b) => {
   const l = Math.log10(lo), h = Math.log10(hi), f = v => a + (Math.log10(Math.max(v, lo)) - l) / ((h - l) || 1) * (b - a);
   f.back = p => 10 ** (l + (p - a) / (b - a) * (h - l));
-  // At least two, at any width: where powers of ten and their parts are fewer, round numbers as on a linear axis.
+  // At least two ticks at any width. If there are fewer powers of ten and their parts, round numbers as on a linear axis.
   f.ticks = n => {
     for (const [parts, every] of [[[1, 2, 5], 1], [[1, 3], 1], [[1], 1], [[1], 2], [[1], 3], [[1], 5]]) {
       const out = [];

@@ -1,4 +1,4 @@
-// A paper's figures: measured curves solid and filled, what the paper printed dashed and hollow, one colour for what belongs together.
+// Figures of a page: measured curves are solid and filled, values printed in a paper dashed and hollow; a group has one colour.
 (() => {
 const D = JSON.parse(document.getElementById("data").textContent);
 const colour = line => `var(--c${line.group % 8})`;
@@ -18,7 +18,7 @@ const path = (line, x, y) => {
   }
   return el("path", { class: "mark", d, stroke: colour(line), "stroke-dasharray": dash(line), "data-q": line.group });
 };
-// An axis from what is drawn on it: with room, from zero where that is near.
+// The axis for some values, with a margin; it begins at zero if that is near.
 const axis = (title, log10, values, a, b) => {
   let [lo, hi] = extent(values);
   if (lo > hi) [lo, hi] = [0, 1];

@@ -142,7 +142,7 @@ def _figure(k: int, figure: Figure) -> str:
 
 
 def _matrix(table: Table) -> str:
-    # A heading without text is none.
+    # A column without a name has no heading cell, by which it could be sorted.
     head = "".join(f"<th>{escape(name)}</th>" if name else "<td></td>" for name in table.columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"

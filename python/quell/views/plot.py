@@ -49,7 +49,7 @@ MIN_MS = 0.01
 MIN_SPAN = 0.1
 """Least range of the goodput axis in `front`, as a share of the largest goodput."""
 _FEW_TICKS = 4
-"""Below this ratio of its ends a logarithmic axis has ticks at equal distances, since few of 1, 2 and 5 are within."""
+"""Below this ratio of its ends a logarithmic axis has evenly spaced ticks: too few of 1, 2 and 5 would be on it."""
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,

@@ -23,8 +23,8 @@ from quell.views.targets import Targets, command
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
 _NAMES = ("device", "type", "handle", "kind")
 _LONGEST_NAME = 256
-"""Largest length of a name, bytes; the kernel's have at most 15. A file may contain a name once, but memory has a copy
-per sample."""
+"""Largest length of a name, bytes; the kernel's have at most 15. A file may store a name once for all samples, but
+memory holds a copy per sample."""
 _NEEDED = {
     **dict.fromkeys(_NAMES, pl.String),
     "time": pl.Float64,
@@ -43,7 +43,7 @@ _MAX_QUEUES = 10_000
 _LARGEST = 1e18
 """Greatest time, rate, sojourn time or gauge: computations with greater ones overflow."""
 _MAX_LINE = 1 << 20
-"""Bound of the bytes of a line, which polars holds in memory whole; a longer one may be found from twice as many on."""
+"""Limit of a line's length, bytes, since polars holds lines whole. Every line of twice this length is refused."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
 """Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
 
@@ -82,7 +82,7 @@ def load(path: Path) -> pl.DataFrame:
 
 
 def _try(path: Path) -> None:
-    """Read a file in another process first: what Parquet says of its sizes can end polars, or take all memory."""
+    """Read a file in another process first: sizes in a damaged Parquet file can crash polars or exhaust the memory."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", _TRIAL, path], env=os.environ | {"POLARS_MAX_THREADS": "1"},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

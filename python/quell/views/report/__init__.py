@@ -30,7 +30,7 @@ TOML = """
   <p class="note">The scenario with every default filled in, as a file for <code>quell compare</code>:</p>
   <pre id="toml">{}</pre>
   </div>"""
-"""Part that shows the scenario, or is hidden."""
+"""Part that shows the scenario; hidden if only records are known."""
 NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that are also shown on phones."""
 
@@ -63,7 +63,7 @@ def page(outcome: Outcome, command: str) -> str:
     }
     title = records[0]["scenario"] if scenario is None else scenario.name
     bad = people.bad_kinds([row.queue for row in rows], records)
-    # Queues behind which an application is bad are not advised.
+    # Queues behind which an application is bad are not recommended.
     good = summarise(record for record in records if not bad.get(row_name(record))) if any(bad.values()) else rows
     most = max((row.mean("goodput_mbps") or 0.0 for row in rows), default=0.0)
     finding = " ".join(filter(None, (people.finding(bad, records), _finding(good, most))))
@@ -244,7 +244,9 @@ def _each(rows: Sequence[Row]) -> str:
 
 
 def _finding(rows: Sequence[Row], most: float) -> str:
-    """Say which queue of the front to take for goodput and which for delay, if they differ; `most` is all queues' most.
+    """Say which queue of the front to take for goodput and which for delay, if they differ.
+
+    `most` is the highest mean goodput of all queues, Mbit/s.
 
     Of the queues that carry within 1 % of the front's most, the shortest is named for goodput. Of those whose delay
     does not differ from the front's least, the one that carries most is named for delay. Queues that are perhaps there

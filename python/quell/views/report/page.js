@@ -1,12 +1,12 @@
-// The report's charts, drawn for every width. The page calls this with its data, and again where they change; it returns the
-// queues that are shown, as a set of indices.
+// The report's charts, drawn again when the width changes. The page calls this with its data, and again when they change; it
+// returns the queues that are shown, as a set of indices.
 const report = D => {
 const Q = D.queues;
 const shown = new Set(D.shown);
 let scale = "log", zoom = null;
 
 // ---- queues' looks
-// Eight colours, then the same with other dashes; what is shown at first comes first, each in a colour of its own.
+// Eight colours, then the same ones with other dashes. The queues that are shown at first have the first colours.
 const slots = [...D.shown, ...Q.keys()].filter((q, k, all) => all.indexOf(q) === k);
 const slot = Q.map((q, i) => slots.indexOf(i));
 const colour = i => `var(--c${slot[i] % 8})`;
@@ -16,7 +16,7 @@ const marker = (i, x, y, r = 6) => el("path", {
 });
 
 
-// ---- what a tooltip tells
+// ---- contents of tooltips
 const rows = pairs => {
   const t = html("table");
   for (const [a, b, i] of pairs) {
@@ -48,7 +48,7 @@ const scatter = () => {
   const H = +svg.getAttribute("height"), box = { l: 46, r: W - 14, t: 30, b: H - 44 };
   const P = Q.map(q => ({ x: q.m["sojourn_ms.p95"], y: q.m.goodput_mbps }));
   const floor = .01, [x0, x1] = extent(P.flatMap(p => [Math.max(p.x[0], floor)]));
-  // The axis follows the means: one wide interval must not press all else together, nor a hair's breadth look like a gulf.
+  // The axis follows the means: a wide interval must not compress the rest, and tiny differences must not look large.
   const [m0, m1] = extent(P.map(p => p.y[0])), reach = Math.max(m1 - m0, m1 * .05);
   const [y0, y1] = extent(P.flatMap(p => [p.y[0] - Math.min(p.y[1] || 0, reach), p.y[0] + Math.min(p.y[1] || 0, reach)]));
   const pad = Math.max((y1 - y0) * .12, (m1 * .1 - (y1 - y0)) / 2, 1e-6);
@@ -76,7 +76,7 @@ const scatter = () => {
   });
   svg.append(dots);
 
-  // Names: each takes the first free place around its dot; a name without one stays out (hover tells it).
+  // A name takes the first free place around its dot; without one it is omitted, and only the tooltip shows it.
   const taken = spots.map(s => [s.px - 8, s.py - 8, s.px + 8, s.py + 8]);
   const clear = b => taken.every(t => b[2] < t[0] || b[0] > t[2] || b[3] < t[1] || b[1] > t[3]);
   const free = b => b[0] >= box.l - 2 && b[2] <= W && b[1] >= box.t - 14 && b[3] <= box.b && clear(b);
@@ -307,7 +307,7 @@ const small = () => {
   }));
 };
 
-// ---- legend and what follows a change
+// ---- legend, and drawing again after a change
 const legend = () => {
   const set = (text, chosen) => {
     const b = html("button", { type: "button", class: "all" }, text);
