@@ -1,4 +1,4 @@
-"""What a shell asks to complete, and the files of `quell --install-completion`.
+"""The words that a shell asks to complete, and the files of `quell --install-completion`.
 
 The files are written atomically: typer empties a shell's settings before it writes them.
 """
@@ -18,7 +18,7 @@ from quell.common import files
 
 
 def command() -> list[str]:
-    """Return the command, if a shell asks for the words behind one."""
+    """Return the command whose arguments a shell asks to complete, as a list; empty without one."""
     asked = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     # bash separates the words by line ends. The last one is the one to complete.
     return re.split(r"\s", asked)[1:-1][:1] if "_QUELL_COMPLETE" in os.environ else []

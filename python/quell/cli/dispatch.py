@@ -100,7 +100,7 @@ def _usage(error: typer.TyperException, named: Sequence[str]) -> str:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run the command line; errors become one line and an exit status, warnings about units one line."""
+    """Run the command line; errors become one line and an exit status, and quell's own warnings one line each."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", Note)
         others = warnings.showwarning
@@ -123,7 +123,7 @@ SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}
 def with_port(arguments: Sequence[str]) -> list[str]:
     """Write a `--dashboard` without a port as one with port 0, since typer has no options with an optional value.
 
-    The interface in `quell live eth0` and `quell doctor eth0` gets `--dev`.
+    `--dev` is inserted before the interface in `quell live eth0` and `quell doctor eth0`.
     """
     words = list(arguments)
     # watch, steer and attach also take the interface as an argument.

@@ -126,7 +126,7 @@ def _known() -> list[Paper]:
     return [papers.find(name) for name in papers.MODULES]
 
 
-# What people read. ---------------------------------------------------------------------------------------------------
+# Printed output. -----------------------------------------------------------------------------------------------------
 
 
 def _plain_table(*columns: str) -> Table:

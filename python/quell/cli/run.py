@@ -57,8 +57,8 @@ def run(
     if aqm is not None and len(aqm) > 1:
         raise InputError(f"--aqm: {counted(len(aqm), 'queue')}; quell run takes one, quell compare several")
     scenario = changes.load(file, "1")
-    # As in a comparison, the queue is set only at the bottleneck and the other direction keeps its queue, so that its
-    # runs can be repeated.
+    # As in a comparison, only the bottleneck gets the queue, and the other direction keeps its own. So a run of a
+    # comparison can be repeated here.
     [queue] = own.parse(aqm) if aqm else [_core.Queue(scenario.queue)]
     measure = partial(responsiveness.compare, scenario, [queue], simulate, rpm=rpm, **output.bins(targets))
     if pcap is None:

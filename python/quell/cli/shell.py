@@ -61,6 +61,7 @@ _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the c
 _LEAST_BINS = 2
 """Least number of bins of a data file for Flent."""
 _BIN_S, _LOOK_S = 0.1, 0.25
+"""Default width of a series' bins, and longest wait between two checks of the running command, s."""
 
 Forwarding = Callable[[str, str], AbstractContextManager[None]]
 """Returns the context in which packets of a shell with this device and network are forwarded."""
@@ -242,7 +243,7 @@ class _Signals:
 def _run_all(
     given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int, float]]
 ) -> tuple[list[commands.Run], int, str]:
-    """Run the command behind each link; return the runs, the first exit status that is not 0, and the other side.
+    """Run the command behind each link; return the runs, the first exit status other than 0, and `Shell.outside`.
 
     A failure to run the command ends the sequence; earlier runs are kept.
     """
@@ -313,7 +314,7 @@ def _unreached(runs: Sequence[commands.Run], outside: str, *, out: bool) -> str 
     if outside == "unprivileged":
         return f"{what}. Without root nothing is on the other side; start a server there with --server"
     server = "--server's" if outside == "server" else "a server on this machine"
-    # Unquoted, the caller's own shell would replace the variable, by nothing.
+    # Without quotes, the caller's own shell would replace the variable by an empty text.
     connect = "To reach a server, connect to $QUELL_SERVER, as in -- sh -c 'curl http://$QUELL_SERVER:8000/'"
     reach = f"{connect}; {server} must listen on 0.0.0.0 or ::, not only on 127.0.0.1"
     return f"{what}. {reach}" if out or outside == "server" else f"{what}. {reach}. The Internet needs --nat"
@@ -458,7 +459,7 @@ def _wait(running: Shell, signals: _Signals, timeout_s: float) -> int | None:
 
 
 def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
-    """Run the command once; return its exit status and the time it took."""
+    """Run the command once; return the shell, the command's exit status and its duration in seconds."""
     running = given.start(link)
     _say_dashboard(running)
     with given.forwarding(running.device, running.network):
@@ -497,7 +498,7 @@ def _announce(running: Shell, link: str) -> None:
 
 
 def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
-    """Run with the command's output above a live view."""
+    """Like `_run`, with the command's output above a live view."""
     from rich.live import Live
 
     pipes = [os.pipe(), os.pipe()]

@@ -124,7 +124,7 @@ def show(
 
 
 def _header(data: bytes) -> dict[str, Any]:
-    """Return the header of a model file; empty where it cannot be read."""
+    """Return the header of a model file; empty if it cannot be read."""
     try:
         header, _ = origin.split(data)
     except (ValueError, RecursionError):
@@ -136,7 +136,7 @@ _NETWORKS = {
     "rlaqm networks": ("champion", "the one in force, and the newest"),
     "lfq networks": ("actor", "the one in force, and the critic"),
 }
-"""The file's tensor with the network in force, and what both networks are, by kind."""
+"""By kind of file: the tensor with the weights of the network in force, and a description of both networks."""
 
 
 def _learned_networks(header: dict[str, Any]) -> dict[str, Any] | None:

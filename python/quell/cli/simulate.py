@@ -135,7 +135,7 @@ def heading(scenario: Scenario, runs: Collection[int], swept: Collection[str] = 
 
 
 def status(outcome: Outcome) -> int:
-    """Return the exit status; print how much of an interrupted experiment is finished; raise the error in it."""
+    """Return the exit status. After an interruption, print how many runs are finished; raise its error, if any."""
     if not outcome.interrupted:
         return OK
     ended = kept(len(outcome.by_job), len(outcome.jobs))
