@@ -246,7 +246,7 @@ def start_workers(
 
 
 def start_global(arguments: Arguments) -> Global:
-    """Start the global network."""
+    """Return the global network with its initial weights."""
     return Global(first(arguments), arguments.actor_rate, arguments.critic_rate)
 
 
@@ -300,7 +300,7 @@ def _choose(
 
 
 def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str, float]:
-    """Compare the mean action with the queue's own law in scenarios of neither training nor the held-out sets."""
+    """Compare the mean action with the queue's own law, in scenarios of neither the training nor the held-out sets."""
     with files.temporary_folder("quell-a3c-") as folder:
         path = folder / "judged.safetensors"
         path.write_bytes(as_file(arguments, scale, networks))

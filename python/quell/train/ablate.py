@@ -28,7 +28,7 @@ FEATURES = (
 )  # fmt: skip
 """Features of a row of a model, after its constant."""
 OF_IDLE = ("round trip", "flows", "packets per flow")
-"""Features of the row `idle`."""
+"""Features of the row `dry`, after its constant."""
 SETTINGS = ("target", "wait", "hold", "cap")
 """The rows whose values are in a record."""
 BY = 0.2
@@ -87,7 +87,7 @@ def _centred(model: Model, full: Model, features: Sequence[int], links: Sequence
         if any(full[name][k] for k in features):
             changed[name][0] += before[name] - now[name]
     # Records do not have `step`. Of its inputs, only the known properties of the link can be compensated, with the
-    # number of flows as for equal shares. The row `idle` is not changed.
+    # number of flows as for equal shares. The row `dry` is not changed.
     known = {
         1: fmean(math.log(x.rtt_ms / 30) for x in links), 2: fmean(math.log(12.112 / x.rate_mbps) for x in links),
         3: fmean(math.log(x.flows) for x in links),

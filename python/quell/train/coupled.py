@@ -159,7 +159,7 @@ class Trace:
 def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0) -> Trace:
     """Record the sub-queue with the longest delays in worker k's queue, under its own law, in the second testbed.
 
-    Only classic sub-queues are considered; another one of them is as busy, with the ACKs of the other direction.
+    Only classic sub-queues are considered. A second one is as busy, but with the ACKs of the other direction.
     """
     import numpy as np
 
@@ -221,11 +221,11 @@ def _drawn(name: str, most_flows: int, count: int = 36) -> list[Setting]:
 
 
 HELD_OUT = _drawn("held out, drawn once", 20)
-"""No initial weights and no network were chosen with these."""
+"""Scenarios with which neither initial weights nor a network were chosen."""
 FEW_FLOWS = _drawn("few flows, drawn once", 4)
-"""Nor with these, which are harder: with few flows, a single one can leave the link idle."""
+"""Harder scenarios, with which nothing was chosen either: a single one of few flows can leave the link idle."""
 NEW = _drawn("new, drawn once", 20, 72)
-"""Nor with these, which were drawn after the choice of the first shipped network."""
+"""Scenarios drawn after the choice of the first shipped network, with which nothing was chosen either."""
 GRID: list[Setting] = [(mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)]
 """The slope of the hand-written initial weights, and the previously shipped network, were chosen with this set."""
 VALIDATION: list[Setting] = [(m, r, n) for m in (2, 8, 50) for r in (20, 60) for n in (1, 2, 10)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RATES, RTTS = (5e6, 25e6), (5e-3, 25e-3)
 """Ranges of the flows' rates, bit/s, and round trips, s."""
 Cc = Literal["newreno", "bic"]
-"""As in rows and results. BIC is ns-3's."""
+"""Congestion controls by their names in rows and results; `bic` is ns-3's BIC."""
 CCS: tuple[Cc, ...] = ("newreno", "bic")
 
 

@@ -42,8 +42,8 @@ ROWS = {
 }  # fmt: skip
 """Words of a model, with the number of values of each."""
 LEARNED = {"target", "cap", "step", "dry", "longest", "service", "steady", "kappa", "gain", "rises"}
-"""Words whose values the training changes. `lead` is set by hand, because the cost does not measure that a game waits
-for a download."""
+"""Words whose values the training changes. `lead` is set by hand, because the cost does not include the delay of a game
+beside a download."""
 SPREAD = {"longest": 0.1, "gain": 0.02, "service": 2.0, "steady": 2.0}
 """Step sizes other than 1, in units of `sigma`."""
 RANGES = {
@@ -51,6 +51,7 @@ RANGES = {
     "rises": (0.0, 5.0),
 }  # fmt: skip
 WEIGHTS_WITHIN = 20.0
+"""Largest magnitude of the numbers of words without an entry in `RANGES`."""
 COMMON = 1001
 """Seed of the links on which all models are judged; also the default of `quell train hush --judge`."""
 

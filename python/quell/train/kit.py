@@ -140,7 +140,7 @@ class Session:
     def _lock(self) -> None:
         """Keep others from training here until this one ends: they would replace its checkpoints and its model."""
         if os.name == "nt":
-            return  # It opens no folder.
+            return  # Windows cannot open a folder.
         held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         self._closing.callback(os.close, held)
         try:
@@ -148,7 +148,7 @@ class Session:
         except BlockingIOError:
             raise InputError(f"{self.folder}: is in use by another training; give another --out") from None
         except OSError:
-            pass  # NFS locks no folder.
+            pass  # NFS cannot lock a folder.
 
     def _events(self, folder: Path) -> Path:
         """Make the folder of the curve for TensorBoard, named after the model because TensorBoard shows its name.

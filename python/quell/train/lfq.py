@@ -3,7 +3,7 @@
 Offline, a flow's world is cloned in the middle of the flow: one clone continues with a limit of one packet more, the
 other with one packet less, and the network is trained towards the better limit (mean absolute error). Online there is
 one world, a random side, and a critic that predicts the reward for comparison. Rust simulates on all cores
-(crates/quell-sim/src/lfq.rs); torch trains the networks on one core in f32. The authors' f64 takes 1.5 times as long,
+(crates/quell-lab/src/lfq.rs); torch trains the networks on one core in f32. The authors' f64 takes 1.5 times as long,
 and limits are whole packets.
 """
 
@@ -43,7 +43,7 @@ class Arguments:
     """Parameters of a training; the defaults are the paper's."""
 
     alpha: float = 0.01
-    """Weight in the reward of queued data, 1/s; with the reward `delay`, of delay, 1e6 bytes/s per s."""
+    """Weight of queued data in the reward, 1/s; with the reward `delay`: of the delay, 1e6 bytes/s per s."""
     reward: str = "queue"
     """`queue`, the paper's, `delay`, or `module:name`, a function of `lfq_reward.Readings`."""
     online: bool = False
@@ -127,7 +127,7 @@ class Learner:
         """Number of Adam's steps for each network."""
         self.past = torch.zeros(PAST if arguments.online and arguments.replay else 0, 63 if arguments.hindsight else 61)
         self.remembered = 0
-        """The critic's inputs and the rewards of the last flows; each batch replaces the oldest one."""
+        """Number of flows added to `past`, which has the critic's inputs and the rewards of the last flows."""
         self.window: list[Tensor] = []
         """Prediction, error, reward, rate, RTT and congestion control of each flow since the last point of the
         curve."""

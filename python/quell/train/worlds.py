@@ -61,7 +61,7 @@ UP_TO_MAX = 0.4
 LOSS = 0.0035
 """Mean loss of throughput, as a share, that validation does not charge for."""
 AVERAGED = 20
-"""Number of batches over which judged weights are averaged, about."""
+"""Approximate number of batches over which judged weights are averaged."""
 CANDIDATES = 12
 """Number of such means, evenly spaced over the last two fifths, of which validation chooses one."""
 READINGS = len(_core.a3c_readings("logarithmic"))
