@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Bench:
-    """The means with which a paper's module measures."""
+    """Executor, number of seeds and results of a measurement by a paper's module."""
 
     quick: bool = False
     """Whether to run a smaller version for tests."""

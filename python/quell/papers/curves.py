@@ -30,7 +30,7 @@ def table(name: str) -> pl.DataFrame:
 
 
 def _settled(steps: Sequence[float], values: Sequence[float]) -> float | None:
-    """Return the step from which means of five stay within a tenth of the last; None if it is in the last third."""
+    """Return the step from which means of five points stay within 10 % of the last; None if it is in the last third."""
     smooth = [sum(values[max(0, k - 4) : k + 1]) / len(values[max(0, k - 4) : k + 1]) for k in range(len(values))]
     off = [k for k, value in enumerate(smooth) if abs(value - smooth[-1]) > 0.1 * abs(smooth[-1])]
     first = off[-1] + 1 if off else 0

@@ -98,7 +98,7 @@ def _printed(key: Key) -> float | None:
 
 
 def _ratio_printed(key: Key) -> float | None:
-    """Return megabytes over those of all five queues with the same settings, from Table 2."""
+    """Return megabytes over the mean of all five queues with the same settings, from Table 2."""
     own = _printed(key)
     return None if own is None else own / mean(p[key[2]] for (_, rate), p in PRINTED.items() if rate == key[1])
 

@@ -58,7 +58,7 @@ _SCENARIO_6 = {
     "newreno": ((46.60, 1.10), (46.34, 1.25), (46.94, 0.78), (45.86, 1.77), (45.86, 1.73), (45.90, 1.80)),
     "newreno-noecn": ((46.49, 1.17), (46.01, 1.59), (46.67, 0.96), (46.36, 1.32), (46.27, 1.34), (45.74, 1.87)),
 }
-"""A line of each block of the table for each of `_QUEUES`."""
+"""By the other congestion control: Prague's rate and the other flow's, Mbit/s, for each of `_QUEUES`."""
 _SCENARIO_1: dict[str, dict[tuple[int, int], tuple[float, float]]] = {
     "dualpi2": {
         (50, 10): (34.09, 13.04), (50, 20): (31.85, 15.51), (50, 80): (29.92, 17.48),

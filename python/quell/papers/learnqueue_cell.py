@@ -39,7 +39,7 @@ def tcp(sender: str = "ap", receiver: str = "sta1", count: int = 1) -> Flow:
 
 @dataclass(frozen=True)
 class Measurements:
-    """Results of one run."""
+    """Results of one run: delays in ms, rates in Mbit/s."""
 
     delay: float
     most: float

@@ -36,7 +36,7 @@ HELD = ("LQ6.lq",)
 
 
 def kinds(rows: Callable[[], list[Claim]]) -> Callable[[], list[Claim]]:
-    """Add to each row its kind, its source, and the tolerance of the rule."""
+    """Add to each row its kind and source; its tolerance becomes that of its kind of number (`Claim.tolerance`)."""
     return lambda: [_with_kind(claim) for claim in rows()]
 
 

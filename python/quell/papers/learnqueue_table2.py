@@ -78,7 +78,7 @@ CLAIMS = _claims()
 
 @dataclass(frozen=True)
 class Measurements:
-    """Results of one run."""
+    """Results of one run: delay in ms, loss in %; by second these two, the limit, and each flow's goodput in Mbit/s."""
 
     delay: float
     loss: float

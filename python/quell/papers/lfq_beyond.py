@@ -22,7 +22,7 @@ RTTS = (10, 20, 40, 80)
 RATE = 100
 """Rate of the link, Mbit/s."""
 CEILINGS = {"ceiling_20ms": "lfq ceiling 20ms", "ceiling_40ms": "lfq ceiling 40ms"}
-"""Options that bound the output of alpha 0.01's network for shares outside its training."""
+"""Options that bound the output of alpha 0.01's network, for flows with other rates than in its training."""
 MIXED = ("offline_0.01", *CEILINGS, "offline_10", "online_10", "fq_codel", "fq100", "real_fq100")
 ALPHAS = {"0.01": 0.01, "10": 10.0}
 STATIC = [limit for limit in frontier.LIMITS if limit <= 256]

@@ -14,7 +14,7 @@ class Measured:
 
     value: Estimate | None
     why: str = ""
-    """Why the claim is missed, found by an experiment of the same command; shown only if it is missed."""
+    """Why the claim is missed, found by an experiment of the same command; shown unless it is reached."""
     exact: bool = False
     """Whether the value is computed, so that it cannot vary and has no interval."""
     constant: bool = False

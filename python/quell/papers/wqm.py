@@ -128,7 +128,7 @@ def _claims() -> list[Claim]:
 
 @dataclass(frozen=True)
 class Measurements:
-    """Results of one run."""
+    """Results of one run: mean RTT in ms, goodput in Mbit/s, distribution of the sojourn time in ms."""
 
     rtt: float
     goodput: float
