@@ -472,7 +472,7 @@ class Environments:
     agents: int
     """Number of agents in an environment."""
     ranges: list[tuple[float, float]]
-    """Least and greatest value of each feature of an observation."""
+    """Minimum and maximum of each feature of an observation."""
 
     def __new__(
         cls,
@@ -498,7 +498,7 @@ class Environments:
         `along` lists values of the knob in ascending order, from the lower to the upper bound. `steps` are then numbers
         of places in this list, not changes of the value.
 
-        `vary` has the least and the greatest value of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every
+        `vary` has the minimum and the maximum of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every
         queue has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for
         each. With `own_law` the queue is left to its own law, and actions are ignored.
         """
@@ -602,7 +602,7 @@ def policy_bytes(card: str, layers: Sequence[tuple[Buffer, Buffer]]) -> bytes:
     """
 
 def readings() -> list[tuple[str, float, float, str]]:
-    """List the readings that can be observed: name, least value, greatest value, meaning."""
+    """List the readings that can be observed: name, minimum, maximum, meaning."""
 
 @final
 class LearnQueueTable:

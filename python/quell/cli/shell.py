@@ -59,7 +59,7 @@ EXAMPLES = (
 )
 _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
 _LEAST_BINS = 2
-"""Least number of bins of a data file for Flent."""
+"""Minimum number of bins of a data file for Flent."""
 _BIN_S, _LOOK_S = 0.1, 0.25
 """Default width of a series' bins, and longest wait between two checks of the running command, s."""
 

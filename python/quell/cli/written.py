@@ -66,7 +66,7 @@ def _identity(name: str) -> tuple[int, int] | None:
     """Return device and inode."""
     try:
         status = os.stat(name)  # noqa: PTH116 (a Path takes as long as the look-up)
-    except (OSError, ValueError):  # the command itself says what is wrong with a name
+    except (OSError, ValueError):  # the command itself reports the error
         return None
     return status.st_dev, status.st_ino
 
@@ -98,7 +98,7 @@ def _within(path: str) -> Iterator[str]:
         if not scenario.is_file() or scenario.stat().st_size > _LARGEST_SCENARIO:
             return
         left: list[Any] = [toml.read(scenario.read_text(encoding="utf-8"))]
-    except (OSError, ValueError):  # the command itself says what is wrong with it
+    except (OSError, ValueError):  # the command itself reports the error
         return
     folder = os.path.dirname(path)  # noqa: PTH120 (as above)
     while left:
@@ -127,5 +127,5 @@ def same(one: str, other: str, *, written: bool) -> bool:
         if Path(one).exists():
             return Path(one).is_file() and Path(one).samefile(other)
         return written and Path(one).resolve() == Path(other).resolve()
-    except (OSError, RuntimeError, ValueError):  # the command itself says what is wrong with a name
+    except (OSError, RuntimeError, ValueError):  # the command itself reports the error
         return False

@@ -34,7 +34,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def counted_range(numbers: Collection[int], noun: str) -> str:
-    """Write the least and the greatest of some numbers of things: `5 runs`, `5 to 15 runs`."""
+    """Write the range of several counts with its noun: `5 runs`, `5 to 15 runs`."""
     least, most = min(numbers, default=0), max(numbers, default=0)
     return counted(most, noun) if least == most else f"{least} to {counted(most, noun)}"
 

@@ -48,7 +48,7 @@ class Chart:
         return f"{bars:>{_SHOWN}} delay {delays[-1]:.1f} of {scale:.0f} ms, knob {self.knobs[-1]:g}"
 
     def picture(self) -> NDArray[np.uint8]:
-        """Draw the delay above the knob, each from 0 (or its least value) to full scale, with lines at the quarters."""
+        """Draw the delay above the knob, each from 0 (or its minimum) to full scale, with lines at the quarters."""
         image = np.full((HEIGHT, WIDTH, 3), _PAPER, np.uint8)
         half = HEIGHT // 2
         for quarter in range(0, HEIGHT, half // 4):

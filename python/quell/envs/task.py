@@ -58,7 +58,7 @@ class Task:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Least and greatest value of the knob."""
+        """Minimum and maximum of the knob."""
         return self.bounds or _KNOBS.get(self.knob, _OTHER)[0]
 
     def start(self, seeds: Sequence[int], threads: int, *, own_law: bool = False) -> Environments:

@@ -57,7 +57,7 @@ class Entry:
     shown: str = ""
     """The measure that the matrix shows if there is no bar."""
     least: bool = False
-    """Whether the measure is the least value over the seeds, not the mean: for CPU time, which other programs only
+    """Whether the measure is the minimum over the seeds, not the mean: for CPU time, which other programs only
     increase."""
 
     @property

@@ -14,7 +14,7 @@ _POINTS = 240
 _CDF = 60
 """Approximate maximum number of points of a plotted distribution."""
 _CUT = 0.1
-"""Least reduction of a flow's congestion window, as a share, that counts as a reaction to congestion."""
+"""Minimum reduction of a flow's congestion window, as a share, that counts as a reaction to congestion."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Bar:
 
     measure: str
     least: bool
-    """Whether the limit is a lower one."""
+    """Whether the limit is a minimum, not a maximum."""
     limit: float
     source: str
     """Source of the limit, or that it is quell's choice."""

@@ -90,7 +90,7 @@ def _defined(module: ModuleType, kind: str) -> list[str]:
 
 
 def _choice(module: ModuleType, kind: str, file: str) -> str:
-    """Say what to write instead."""
+    """Return a hint for the error: the names to choose from, or what the module needs."""
     if names := _defined(module, kind):
         return f"write {' or '.join(f'{file}:{name}' for name in names)}"
     if kind == "queue" and (names := _defined(module, "controller")):

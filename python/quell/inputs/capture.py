@@ -63,7 +63,7 @@ class _Way:
     """Sequence number of the first segment with data."""
     highest: int = -1
     rtt: float = inf
-    """Least time from a segment to its acknowledgment at the place of the capture, s."""
+    """Minimum time from a segment to its acknowledgment at the place of the capture, s."""
     segments: int = 0
     """Segments of TCP with data."""
     repeated: int = 0

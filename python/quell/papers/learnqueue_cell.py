@@ -11,7 +11,7 @@ from quell.inputs.keys import Flow, Wifi
 DEFAULT, WQM, PIE, LQ = "pfifo limit 400", "wqm target 30ms min 128", "pie target 30ms", "learnqueue published_reward"
 """The four schemes, LearnQueue with the paper's reward.
 
-WQM's slides leave its least limit open; LearnQueue's paper prints delays of 75 packets or more.
+WQM's slides do not give its minimum limit; LearnQueue's paper prints delays of 75 packets or more.
 """
 QUEUES = (DEFAULT, WQM, PIE, LQ)
 NAMES = {DEFAULT: "default", WQM: "wqm", PIE: "pie", LQ: "lq"}

@@ -39,9 +39,9 @@ class Behaviour:
 
     head: str
     actions: dict[str, float] | None
-    """Share of the points at which each action is the greatest; None for a head with one output."""
+    """Share of the points at which each action has the greatest output; None for a head with one output."""
     values: tuple[float, float, float] | None
-    """Least, mean and greatest output of a head with one output."""
+    """Minimum, mean and maximum output of a head with one output."""
     sensitivity: dict[str, float]
     """By input: share of cases in which another value gives another action; for a head with one output, the change that
     another value causes, as a share of the output's range."""

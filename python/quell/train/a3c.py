@@ -61,7 +61,7 @@ class Arguments:
     testbed: bool = False
     """Use only the paper's link instead of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows in each direction."""
     as_published: bool = False
-    """Use gauges as in the kernel's log, scaled by the least and greatest values of a recorded trace."""
+    """Use gauges as in the kernel's log, scaled by the minima and maxima of a recorded trace."""
     seed: int = 1
     command: str = ""
 

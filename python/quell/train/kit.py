@@ -45,7 +45,7 @@ def deterministic(seed: int) -> None:
     too small for a second thread.
     """
     torch.set_num_threads(1)
-    torch.default_generator.manual_seed(seed)  # like torch.manual_seed, which imports torch's compiler for seconds
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed does this too, but takes seconds to import a compiler
 
 
 class Session:
@@ -298,7 +298,7 @@ class Session:
 
 
 def _check_rows(rows: list[dict[str, Any]]) -> None:
-    """Check the rows of a learning curve. Raises TypeError for what `Session.point` does not add."""
+    """Check the rows of a learning curve. Raises TypeError for values that `Session.point` never adds."""
     kinds: dict[str, type] = {}
     for row in rows:
         for name, value in row.items():

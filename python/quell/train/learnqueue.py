@@ -121,7 +121,7 @@ def _point(run: int, learned: Record, judged: Record, params: dict[str, Any]) ->
 
 
 def _best(curve: Sequence[Point]) -> Point:
-    """Return the first point with the least score."""
+    """Return the first point with the lowest score."""
     return min(curve, key=lambda point: point.score)
 
 
@@ -130,10 +130,10 @@ def _beside(out: Path, what: str) -> Path:
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """Return what distinguishes a file from the one that replaces it; None if there is none."""
+    """Return what distinguishes a file from the one that replaces it; None if there is no file."""
     try:
         found = file.stat()
-    except OSError:  # writing says what is wrong
+    except OSError:  # no file yet, or an error that writing it reports
         return None
     return found.st_ino, found.st_mtime_ns
 

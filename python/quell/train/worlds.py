@@ -38,7 +38,7 @@ from quell.train.asynchronous import EpisodeMeans, Global
 from quell.train.coupled import PERIOD_S, QUEUE, Floats, Ranges, Setting
 
 MIN_SPREAD, FIRST_SPREAD = 0.1, 0.4
-"""Least and initial standard deviation of the noise on actions, which are -1 to 1."""
+"""Minimum and initial standard deviation of the noise on actions, which are -1 to 1."""
 NOISE_LASTS = 0.95
 """Autocorrelation of the noise from one period to the next."""
 HALF_MS = 5.0

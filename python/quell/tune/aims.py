@@ -21,7 +21,7 @@ _FREEZES_PER_MINUTE, _GAME_MS, _PAGE_S = 3.0, 50.0, 3.0
 _BEST_MOS = 4.41
 """MOS of the E-model for a call without delay or loss (ITU-T G.107)."""
 _LEAST = 1e-3
-"""The least score. With a zero, a geometric mean would ignore all other scores."""
+"""The minimum score. With a zero, a geometric mean would ignore all other scores."""
 
 
 def goodput(record: Record, direction: str) -> float:
@@ -135,7 +135,7 @@ class Aims:
     def scores(self, record: Record, line: Line) -> dict[str, float]:
         """Score each aim of a run on a line.
 
-        An aim without a measurement has the least score; for pages, the score of a page that takes the whole run.
+        An aim without a measurement has the minimum score; for pages, the score of a page that takes the whole run.
         """
         found = {}
         for name in self.weights:

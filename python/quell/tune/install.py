@@ -351,7 +351,7 @@ def _pair(dev: str) -> Command:
 
 
 def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
-    """Try in a namespace whether the kernel accepts the commands and the restoration of what they replace."""
+    """Test in a namespace whether the kernel accepts the commands and the restoration of what they replace."""
     sides = _named(dev, state)
     # The state has indices of interfaces; in the namespace they need the same names and indices.
     others = {index: interface_name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}

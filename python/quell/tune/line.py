@@ -86,7 +86,7 @@ class Line:
     framing: str
     """Keywords of tc-cake(8); empty: only Ethernet's header."""
     rtt_ms: float
-    """Least round trip, ms."""
+    """Minimum round trip, ms."""
     buffer_s: float
 
     @property

@@ -50,7 +50,7 @@ def _settings(dev: str, down: Shaped, up: Shaped) -> dict[str, str]:
 def _advanced(line: Line, down: Shaped, up: Shaped) -> dict[str, str]:
     framing = Framing.of(line.framing)
     return {
-        # The preset's word is `ethernet`, whose overhead and least size the next words replace.
+        # The preset's word is `ethernet`, whose overhead and minimum size the next words replace.
         "COMMON_LINK_PRESETS": "ethernet",
         "OVERHEAD": str(framing.counted),
         "MPU": str(framing.mpu),

@@ -47,7 +47,7 @@ DOTS = ("o", "s", "^", "D", "v", "P")
 MIN_MS = 0.01
 """Shorter times are drawn at this value, because a logarithmic axis has no 0."""
 MIN_SPAN = 0.1
-"""Least range of the goodput axis in `front`, as a share of the largest goodput."""
+"""Minimum range of the goodput axis in `front`, as a share of the largest goodput."""
 _FEW_TICKS = 4
 """Below this ratio of its ends a logarithmic axis has evenly spaced ticks: too few of 1, 2 and 5 would be on it."""
 STYLE: Any = {

@@ -189,7 +189,7 @@ def _shown_at_first(rows: Sequence[Row]) -> list[int]:
 
 
 def _share(values: Sequence[float], i: int) -> float:
-    """Return the position of a value between the least (0) and the greatest (1)."""
+    """Return the position of a value between the minimum (0) and the maximum (1)."""
     return (values[i] - min(values)) / ((max(values) - min(values)) or 1.0)
 
 
