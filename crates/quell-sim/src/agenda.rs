@@ -1,21 +1,23 @@
-//! Order of events: a tournament tree with one time per source; each node has eight children.
+//! Order of events: a tournament tree with one time per source, which is a timer of a flow or a
+//! class of wires. Each node has eight children.
 //!
 //! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by
 //! time and then by source. 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of
 //! 65,535 flows.
 //!
-//! A heap needs fewer compares, but the processor cannot predict how far an entry sinks. Here every
-//! change replays the same few matches up to the root.
+//! A heap needs fewer comparisons, but the processor cannot predict how far an entry sinks. Here a
+//! change compares the eight keys of one group per level, up to the root.
 
 use quell_qdisc::num;
 use quell_qdisc::time::Instant;
 
-/// The longest time a key can hold; it means "never".
+/// The latest time that a key can hold; it means "never".
 pub const MAX_TIME: Instant = Instant::from_nanos((1 << (64 - SOURCE_BITS)) - 1);
 const SOURCE_BITS: u32 = 17;
+/// Key of a source without a time.
 const UNUSED: u64 = u64::MAX;
 
-/// Keys compared with each other: one cache line.
+/// Keys of the eight children of a node, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Group([u64; 8]);
@@ -33,12 +35,12 @@ impl Group {
 /// The next times of all sources.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// The least key of all. It is read at each event, so it is kept here.
+    /// The least key of all, copied from the root because it is read at each event.
     first: u64,
-    /// Level by level: node i is in group i / 8, and group g holds the eight children of node g +
-    /// 6. Group 1 is the highest level.
+    /// Nodes of all levels, the highest level first: node i is in group i / 8, and group g holds
+    /// the eight children of node g + 6. Group 1 is the highest level; group 0 is unused.
     groups: Vec<Group>,
-    /// The node of source 0.
+    /// The node of source 0, which the nodes of the other sources follow.
     leaves: usize,
 }
 
@@ -65,7 +67,7 @@ impl Agenda {
         (self.first & ((1 << SOURCE_BITS) - 1)) as u32
     }
 
-    /// Replaces a source's time; a time of `MAX_TIME` or later never comes.
+    /// Sets a source's time in place of the previous one; `MAX_TIME` or later means never.
     #[inline]
     pub fn set(&mut self, time: Instant, source: u32) {
         let key = time.min(MAX_TIME).as_nanos() << SOURCE_BITS | u64::from(source);
@@ -81,7 +83,8 @@ impl Agenda {
         self.place(UNUSED, source);
     }
 
-    /// Writes a key and replays the matches above it; false if there is no place for the source.
+    /// Writes a source's key and updates the levels above it. Returns false if the tree has no node
+    /// for the source.
     #[inline]
     fn place(&mut self, mut key: u64, source: u32) -> bool {
         let mut node = self.leaves + source as usize;
@@ -90,7 +93,7 @@ impl Agenda {
                 return false;
             };
             if group.0[node % 8] == key {
-                return true; // the matches above have the same results as before
+                return true; // so the levels above do not change either
             }
             group.0[node % 8] = key;
             key = group.least();
@@ -102,7 +105,7 @@ impl Agenda {
         }
     }
 
-    /// Adds levels until `source` has a place.
+    /// Adds levels until `source` has a node.
     #[cold]
     fn grow(&mut self, source: u32) {
         let old = self.groups.split_off(self.leaves / 8);

@@ -1,5 +1,5 @@
-//! Captures of a world's bottleneck, in both directions if both have one. Header fields that a
-//! descriptor lacks are restored from the flow's state.
+//! Captures of a world's bottleneck, and of the up link's queue if the scenario has one. Header
+//! fields that a packet descriptor does not have are taken from the flow's state.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -20,7 +20,7 @@ use crate::world::World;
 pub struct Capture {
     writer: Writer<BufWriter<File>>,
     file: String,
-    /// The captured ports.
+    /// The captured ports, each with the direction of its packets.
     ports: Vec<(usize, Direction)>,
 }
 
@@ -44,8 +44,9 @@ impl Capture {
         })
     }
 
-    /// Writes the packets that left the bottleneck or were dropped at this instant. The store keeps
-    /// their ACKs at least until then.
+    /// Writes the packets that left the captured queues or were dropped since the last call, with
+    /// the time `now`. Call it after each instant with events: the store keeps the ACKs of these
+    /// packets only until others take their places.
     pub fn write(&mut self, now: Instant, world: &mut World) -> Result<(), Error> {
         for k in 0..self.ports.len() {
             let (port, direction) = self.ports[k];
@@ -157,7 +158,7 @@ impl Flow {
                     accurate: c.cc.ecn_mode() == EcnMode::Accurate,
                 }
             }
-            // A datagram, or the connection is gone.
+            // A datagram, or a segment of a connection that has been closed.
             _ => Self {
                 mss: u32::from(p.payload),
                 window: u16::MAX,
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(enhanced_packets(&bytes), both);
     }
 
-    /// Blocks of type 6; a block's second word is its length.
+    /// Counts blocks of type 6 (packets); a block's second word is its length.
     fn enhanced_packets(mut bytes: &[u8]) -> u64 {
         let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         let mut count = 0;

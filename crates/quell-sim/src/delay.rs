@@ -7,12 +7,13 @@ use quell_qdisc::time::{Duration, MS};
 /// Approximate number of pairs of segments measured per TCP flow: measuring all would slow the
 /// simulator.
 const PAIRS: u64 = 500;
-/// Upper bound of the segments from one pair to the next.
+/// Upper bound of [`spacing`] before it is made odd.
 const MAX_SPACING: u64 = 1024;
 
-/// Segments from one measured pair of a TCP flow to the next, given the number of segments that the
-/// link can carry for each flow. Odd, because receivers acknowledge pairs, and the first of a pair
-/// may wait differently from the second.
+/// Number of segments of a TCP flow from the start of one measured pair to the start of the next,
+/// given the number of segments that the link can carry for each flow. It is odd because receivers
+/// acknowledge every second segment: with an even number, all measured pairs would have the same
+/// position between two ACKs, on which the delay may depend.
 pub fn spacing(segments: u64) -> u16 {
     (segments / PAIRS).clamp(2, MAX_SPACING) as u16 | 1
 }
@@ -30,7 +31,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Records the delay of a packet that follows that of the previous call.
+    /// Records the delay of the next packet, and its difference from that of the previous packet.
     pub fn record(&mut self, delay: Duration) {
         if let Some(last) = self.last.replace(delay) {
             self.differ(last, delay);
@@ -55,10 +56,11 @@ impl Delays {
     }
 }
 
-/// Selects the segments of a connection that are measured. The countdown to the next one is among
-/// the connection's hot fields.
+/// Selects the segments of a connection that are measured. The countdown to the next one is
+/// `Receiver::until_sample`, on a cache line that each segment needs anyway.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
+    /// Segments from one pair to the next; `None`: no segment is measured.
     every: Option<u16>,
     /// Delay of the previous segment, if it was measured.
     before: Option<Duration>,
@@ -75,8 +77,8 @@ impl Sampler {
         (sampler, u16::from(every.is_some()))
     }
 
-    /// Records the delay of the selected segment; `None`: it is unknown. Returns the countdown to
-    /// the next selected segment.
+    /// Records the delay of the selected segment (`None`: it is unknown) in `to` (`None`: delays
+    /// are not recorded now). Returns the countdown to the next selected segment.
     pub fn sampled(&mut self, delay: Option<Duration>, to: Option<&mut Delays>) -> u16 {
         let Some(every) = self.every else {
             return 0;

@@ -1,5 +1,5 @@
-//! Labels of packets besides their flow: hosts, DSCP, mark. They are kept per flow, so that packets
-//! stay small; each queue that reads labels has a table of the flows that pass it (in its
+//! Labels by which queues classify packets: hosts, DSCP, mark. They are kept per flow, so that
+//! packets stay small; each queue that reads labels has a table of the flows' labels (in its
 //! [`crate::trace::Trace`]).
 
 use std::hash::Hasher;
@@ -27,12 +27,13 @@ pub(crate) fn hash(key: (u64, u64), name: &str) -> u32 {
     num::low_u32(hasher.finish())
 }
 
-/// Labels of packets from and to a host of this name.
+/// Source label of packets from the host of this name, and destination label of packets to it.
 pub(crate) fn of_host(seed: u64, name: &str) -> [u32; 2] {
     [hash(key(seed), &format!("host {name}")); 2]
 }
 
-/// Labels of packets from and to a node of a cell.
+/// Source label of packets from the node of this name in a cell, and destination label of packets
+/// to it.
 pub(crate) fn of_node(seed: u64, name: &str) -> [u32; 2] {
     [hash(key(seed), &format!("node {name}")); 2]
 }

@@ -11,8 +11,8 @@ use crate::packet::{Pkt, micros};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Datagrams};
 
-/// Most flows in a scenario for which each TCP flow has quantiles of its RTT and delay. Also the
-/// largest `count` of a `[[flow]]` for which its delays are measured.
+/// Maximum number of flows in a scenario with which each TCP flow has its own quantiles of RTT and
+/// delay. Also the maximum `count` of a `[[flow]]` whose delays are measured.
 const DETAILED: u32 = 100;
 
 /// Results of one flow or of one source of short transfers.
@@ -20,17 +20,17 @@ const DETAILED: u32 = 100;
 pub struct Report {
     /// The flow's `kind` in the scenario file.
     pub kind: &'static str,
-    /// Name; empty without one.
+    /// The flow's `name` in the scenario file; empty if it has none.
     pub name: String,
     /// Congestion control; empty if the flow is not TCP.
     pub cc: String,
     /// Base round-trip time.
     pub rtt: Duration,
-    /// The data go in the bottleneck's direction.
+    /// Whether the direction of the data is down, that of the bottleneck.
     pub down: bool,
-    /// Time of the first packet, and time at which the application stops.
+    /// Start of the flow, and time at which its application stops or its only transfer completed.
     pub span: (Instant, Instant),
-    /// The transfer ends by itself.
+    /// Whether transfers have a size, and so end by themselves.
     pub finite: bool,
     /// Completion times, ns; None unless `finite`.
     pub fct: Option<Box<Hist>>,
@@ -64,7 +64,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Totals of a connection, of whose segments `lost` were dropped or lost.
+    /// Totals of a connection; `lost` is the number of its segments that were dropped or lost.
     pub fn of(c: &Connection, lost: u64) -> Self {
         let (next, segments, end) = (c.receiver.next, c.receiver.segments(), c.receiver.end());
         let mss = u64::from(c.sender.s.mss);
@@ -140,7 +140,7 @@ impl Report {
 pub struct AckStats {
     count: u64,
     cwnd_sum: u64,
-    /// Smoothed RTT, ns, one value per ACK.
+    /// Smoothed RTT, ns, one value per ACK; None: recorded in `Measures::rtt`.
     pub rtt: Option<Box<Hist>>,
 }
 
@@ -154,7 +154,7 @@ impl AckStats {
 /// All measurements outside the queues.
 #[derive(Clone, Debug)]
 pub struct Measures {
-    /// Reports: two for an application over datagrams, one for any other flow.
+    /// Reports: two for an application over datagrams, none for a ping, one for any other flow.
     pub reports: Vec<Report>,
     /// By report: sums over ACKs.
     pub acks: Vec<AckStats>,
@@ -166,15 +166,16 @@ pub struct Measures {
     pub bin_at: Instant,
     /// Time series so far.
     pub series: Option<Box<Series>>,
-    /// End of the warm-up, if it is over.
+    /// End of the warm-up; 0 before it.
     warm_at: Instant,
     /// Width of the series' bins.
     pub bin: Duration,
     /// Whether the warm-up is over.
     measuring: bool,
-    /// Whether each TCP flow has its own quantiles, for which there must be few flows.
+    /// Whether each TCP flow has its own quantiles of RTT and delay, as in scenarios of up to
+    /// [`DETAILED`] flows.
     detailed: bool,
-    /// See [`delay::spacing`].
+    /// Segments from one measured pair of a TCP flow to the next: see [`delay::spacing`].
     pub spacing: u16,
 }
 
@@ -216,7 +217,8 @@ impl Measures {
         self.warm_at
     }
 
-    /// Whether each TCP flow has its own quantiles, for which there must be few flows.
+    /// Whether each TCP flow has its own quantiles of RTT and delay, as in scenarios of up to
+    /// [`DETAILED`] flows.
     pub fn is_detailed(&self) -> bool {
         self.detailed
     }
@@ -226,7 +228,7 @@ impl Measures {
         self.measuring
     }
 
-    /// Records the sender's state after an ACK.
+    /// Records a sender's smoothed RTT and congestion window (packets) after an ACK.
     #[inline]
     pub fn note_ack(&mut self, report: u16, srtt: Duration, cwnd: u32) {
         if !self.measuring {
@@ -306,15 +308,15 @@ impl Measures {
         c.receiver.until_sample = c.sampler.sampled(delay, delays);
     }
 
-    /// Tells the datagram's application, if it has one, that it leaves.
+    /// Tells the application of this source, if it has one, that the next datagram is sent.
     pub fn sends(&mut self, d: &Datagrams) {
         if let Some((app, way)) = d.app {
             self.apps[usize::from(app)].sent(way, num::low_u32(d.sent));
         }
     }
 
-    /// Records a datagram that has arrived. Returns a source to call because of it: its slot, and
-    /// the time of the call.
+    /// Records a datagram that has arrived. If it belongs to a video call, returns the slot of the
+    /// source at the end that received it, and the time at which to call that source.
     #[inline(never)]
     pub fn got_datagram(
         &mut self,

@@ -54,13 +54,14 @@ pub struct Net {
     pub ports: Vec<Port>,
     /// Ports of the modems downstream and upstream.
     pub modems: [Option<u8>; 2],
-    /// The port that follows each port on a path; empty: the port with the next number.
+    /// By port: the next port of a path; empty: the port with the next number.
     pub follows: Vec<u8>,
-    /// Hops behind the bottleneck.
+    /// Number of hops behind the bottleneck.
     pub hops: u8,
-    /// ACKs on the wire that leads to their sender.
+    /// ACKs on the wires to their senders; also clients' messages on the wires to their servers,
+    /// and datagrams that pass no queue.
     pub acks: Pipes<Ack>,
-    /// Packets on the wires between queues; a class's target is a port.
+    /// Packets on the wires that lead to a queue; a class's target is the queue's port.
     pub wires: Pipes<Pkt>,
     /// By port: the class of the wire to the next port of a path.
     pub onward: Vec<u16>,
@@ -74,10 +75,11 @@ pub struct Net {
     pub cell: Option<Box<Cell>>,
     /// Reads TCP timestamps between shapers and modems; None: no controller uses them.
     pub stamps: Option<Box<Stamps>>,
-    /// An attack by reflectors and far hosts that delay their answers.
+    /// An attack by reflectors that delay their answers; None: no attack. That by far hosts is in
+    /// `stamps`.
     pub lie: Option<DelayAttack>,
-    /// Earliest time at which the world's `control` has something to do; 0 if an outside
-    /// controller has to decide.
+    /// Earliest time at which the world's `control` may have something to do. 0: it runs before the
+    /// next event, for example because an outside controller has to decide.
     pub control_at: Instant,
 }
 
@@ -145,7 +147,7 @@ impl Net {
         }
     }
 
-    /// Puts a packet into a port's queue.
+    /// Lets a packet arrive at a port's queue.
     #[inline]
     pub fn enter(&mut self, now: Instant, port: usize, p: Pkt) {
         if p.kind() == Kind::Ack {
@@ -205,7 +207,7 @@ impl Net {
         })
     }
 
-    /// Number of datagrams and segments, of a slot of the flow table, that were dropped or lost.
+    /// Number of datagrams and segments of a slot that were dropped or lost.
     pub fn losses(&self, slot: usize) -> u64 {
         let of = |port: &Port| port.trace().losses.get(slot).copied();
         self.ports.iter().filter_map(of).sum()
@@ -265,7 +267,7 @@ impl Net {
     }
 }
 
-/// The first port of a flow, as its sender sees it.
+/// The network as a flow's sender sees it: packets enter the flow's first port.
 pub struct Entry<'a> {
     pub net: &'a mut Net,
     pub port: usize,

@@ -58,9 +58,10 @@ pub struct Pkt {
     len: u16,
     /// Payload bytes (datagrams and data).
     pub payload: u16,
-    /// Kind (2 bits), ECN field (2), CWR, PSH, low 26 bits of TSecr, in one word. With an `Option`,
-    /// which marks its absence in a byte that cannot take all values, the compiler copies the bytes
-    /// around it by overlapping moves, which stall the processor.
+    /// Kind (2 bits), ECN field (2), CWR, PSH and the low 26 bits of TSecr. They share an integer,
+    /// in which all values are valid: an enum or a bool would leave invalid ones, by which an
+    /// `Option` of a packet represents `None`, and the compiler would copy the bytes around it by
+    /// overlapping moves, which stall the processor.
     bits: u32,
 }
 
@@ -99,7 +100,8 @@ impl Pkt {
         }
     }
 
-    /// TCP's CWR flag. On a client's message or a probe: it travels to the server or reflector.
+    /// TCP's CWR flag. On a datagram of a client or a ping: whether it travels to the server or
+    /// reflector, rather than back.
     #[inline(always)]
     pub fn cwr(&self) -> bool {
         self.bits & CWR != 0
@@ -187,7 +189,8 @@ pub const SACK_BLOCKS: usize = 3;
 pub struct Ack {
     /// The flow it belongs to.
     pub flow: FlowId,
-    /// First segment that has not arrived: the cumulative acknowledgment.
+    /// First segment that has not arrived: the cumulative acknowledgment. In a message of
+    /// `Net::acks`: its serial number.
     pub cumulative: u32,
     /// The receiver's clock at departure, ms (TSval); set only if the ACK passes a queue.
     pub tsval: u32,
@@ -199,11 +202,11 @@ pub struct Ack {
     pub blocks: [(u32, u32); SACK_BLOCKS],
     /// Number of valid blocks.
     pub count: u8,
-    /// The first block reports a duplicate (RFC 2883).
+    /// Whether the first block reports a duplicate (RFC 2883).
     pub dsack: bool,
     /// TCP's ECE flag.
     pub ece: bool,
-    /// The ACK answers a SYN.
+    /// Whether the ACK answers a SYN.
     pub syn: bool,
 }
 

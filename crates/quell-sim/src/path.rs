@@ -17,9 +17,10 @@ pub struct Path {
     pub turn: u16,
     /// Class of the wire on which an ACK reaches the sender.
     pub home: u16,
-    /// Offset of the first port's clock from the sender's, because time is folded (see
-    /// `world`).
+    /// Delay from the sender to the first port. Time is folded (see `world`), so the sender's
+    /// events are simulated this much later than they would happen.
     pub offset: Duration,
-    /// Part of the one-way delay that is spent neither in queues nor on links before the last, µs.
+    /// Part of the one-way delay that is not simulated on the way to the receiver, µs: before the
+    /// first port and behind the last.
     pub outside_us: u32,
 }

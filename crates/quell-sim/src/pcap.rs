@@ -218,7 +218,8 @@ impl<W: Write> Writer<W> {
         self.block.resize(self.block.len().next_multiple_of(4), 0);
     }
 
-    /// Fills `frame` with the headers. Returns the length on the wire, without checksum.
+    /// Fills `frame` with the headers. Returns the length on the wire, without the frame check
+    /// sequence.
     fn build_frame(&mut self, p: &PacketView) -> u32 {
         self.frame.clear();
         self.ethernet(p.direction);
@@ -318,7 +319,8 @@ impl<W: Write> Writer<W> {
         self.frame.extend_from_slice(&[0; 2]);
     }
 
-    /// Computed over the pseudo-header and the header; a payload of zeros adds nothing.
+    /// Writes the checksum of TCP or UDP over the pseudo-header and the header; the payload is
+    /// zeros, which add nothing. `length` is that of header and payload.
     fn transport_checksum(&mut self, protocol: u8, length: u32) {
         let start = ETHERNET + IPV4;
         let field = start + if protocol == 6 { 16 } else { 6 };
@@ -341,7 +343,8 @@ fn sack_blocks<'a>(t: &TcpView<'a>) -> &'a [(u32, u32)] {
     &t.sack[..t.sack.len().min(3)]
 }
 
-/// 20 bytes, timestamps with padding, SACK with padding; a SYN has more options.
+/// Length of the TCP header, bytes: 20, timestamps with padding (12), and any SACK blocks with
+/// padding; 40 for a SYN, which has more options.
 fn tcp_header_length(p: &PacketView, t: &TcpView) -> u32 {
     if t.syn && p.data {
         return 40;
@@ -432,7 +435,7 @@ mod tests {
         w.finish().unwrap()
     }
 
-    /// (type, body without type and lengths) of each block.
+    /// Type of each block, and its body without type and lengths.
     fn blocks(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
         let u32_at = |b: &[u8], i: usize| u32::from_le_bytes(b[i..i + 4].try_into().unwrap());
         let mut all = Vec::new();

@@ -47,7 +47,7 @@ pub struct Phy {
 }
 
 impl Phy {
-    /// Data bits per symbol.
+    /// Data bits per symbol of all streams.
     pub fn bits(self, mcs: u8) -> u32 {
         let bits = if self.wide { BITS_40 } else { BITS_20 };
         bits[usize::from(mcs & 7)] * streams(mcs)
@@ -118,9 +118,9 @@ pub fn legacy_time(mbps: u32, bytes: u32) -> Duration {
     20 * US + 4 * US * symbols
 }
 
-/// Rate of the answer to a frame, Mbit/s: the highest of the basic rates 6, 12 and 24 that is not
-/// above the frame's own non-HT reference rate (9.7.6.5): 6 for BPSK, 12 for QPSK, 24 for the
-/// others.
+/// Rate of the control response to a frame, Mbit/s: the highest of the basic rates 6, 12 and 24
+/// that is not above the frame's non-HT reference rate (9.7.6.5). It is 6 for BPSK, 12 for QPSK,
+/// and 24 for the other modulations.
 pub fn answer_mbps(mcs: u8) -> u32 {
     match mcs & 7 {
         0 => 6,

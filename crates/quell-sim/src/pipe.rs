@@ -7,11 +7,11 @@ use quell_qdisc::time::{Duration, Instant};
 
 use crate::agenda::{Agenda, MAX_TIME};
 
-/// No item: a node whose time never comes, so that reading the time after the last item needs no
-/// check.
+/// In place of a node's index: no node. Node 0 has the time "never", so that the time after the
+/// last item can be read without a check.
 const NIL: u32 = 0;
 
-/// An ACK's node is one cache line.
+/// An item on a wire. With an ACK, it takes one cache line.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Node<T> {
@@ -22,7 +22,8 @@ struct Node<T> {
     item: T,
 }
 
-/// Items for one recipient, taken off their wires, in order of arrival.
+/// Items for one recipient, taken off their wires, in order of arrival: the indices of the first
+/// and the last node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chain {
     head: u32,
@@ -108,8 +109,8 @@ impl<T: Copy + Default> Pipes<T> {
         c.tail = place;
     }
 
-    /// Sends an item, which arrives after the class's delay. The caller writes it to the place
-    /// returned, which holds an old value.
+    /// Sends an item, which arrives after the class's delay. The caller writes the item to the
+    /// returned place, which still has an old value.
     #[inline]
     pub fn push(&mut self, now: Instant, class: u16) -> &mut T {
         self.make_room();

@@ -1,4 +1,5 @@
-//! What a simulation uses, with the prelude of quell-link: `use quell_sim::prelude::*`.
+//! The types that a program needs to run a simulation, and the prelude of quell-link:
+//! `use quell_sim::prelude::*`.
 
 pub use quell_link::prelude::*;
 

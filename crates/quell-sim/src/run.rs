@@ -31,8 +31,9 @@ pub struct RunOptions {
     pub pcap: Option<PathBuf>,
 }
 
-/// Simulated time until the first check of the stop flag, and upper bound between two checks:
-/// lookahead needs at least two round trips.
+/// Length of the first slice of simulated time in which a run advances, and upper bound of all
+/// slices. The stop flag is checked after each slice. Lookahead needs slices of at least two round
+/// trips.
 const SLICE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(4));
 /// CPU time, s: after a slice that took less, the next one is twice as long; after one that took
 /// more than four times this, half as long.
@@ -44,8 +45,8 @@ const SLICE_PACKETS: u64 = 400_000;
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
 ///
 /// # Errors
-/// If the words do not fit the scenario, the run was stopped, a queue from outside fails or the
-/// capture cannot be written.
+/// If the queue words are wrong or do not fit the scenario, the run was stopped, a queue from
+/// outside fails or the capture cannot be written.
 pub fn run(
     scenario: &Scenario,
     queue: &str,
@@ -241,7 +242,7 @@ impl Way {
         way
     }
 
-    /// Without `[link.up]` no packet waits or is lost.
+    /// The up direction; without `[link.up]`, no packet waits or is lost in it.
     fn up(up: Option<&record::Up>) -> Self {
         let of = |up: &record::Up| Self::of(up.sojourn_ms, up.loss_rate, up.modem.as_ref());
         up.map_or_else(|| Self::of(Summary::default(), 0.0, None), of)
@@ -262,7 +263,7 @@ impl Way {
 }
 
 impl World {
-    /// The result record of the measurements so far.
+    /// The result record of the measurements so far, which took `cpu_s` seconds of CPU time.
     pub fn record(&mut self, cpu_s: f64) -> Run {
         let now = self.now;
         let span = (now - self.measures.warm_at()).max(Duration::from_nanos(1));
@@ -333,8 +334,8 @@ impl World {
         }
     }
 
-    /// AIM scores, as from a speed test; idle latency is taken not to vary. None for a cell, whose
-    /// channel has delays of its own.
+    /// AIM scores, as from a speed test; idle latency is assumed not to vary (jitter 0). None for a
+    /// cell, whose channel has delays of its own.
     fn aim(&self, down: &Way, up: &Way, mbps: f64) -> Option<Aim> {
         let base = self.measures.reports.iter().map(|r| r.rtt).min()?;
         self.scenario.wifi.is_none().then(|| {
@@ -649,7 +650,8 @@ mod tests {
             .build()
             .expect("a world");
         let mut run = Session::new(world, &RunOptions::default()).expect("a run");
-        // Without CPU time slices would be 4 s long: the last one would hold all packets.
+        // Slices without traffic take no CPU time. Without a bound by packets they would grow to 4
+        // s, and the last one would contain all packets.
         let mut ends = 0;
         let mut poll = || {
             ends += 1;

@@ -74,15 +74,15 @@ impl Scenario {
         self.flows.iter().map(|f| f.count).sum()
     }
 
-    /// The seed of run `k`, which counts from 0.
+    /// The seed of run `k` (from 0): see [`run_seed`].
     pub fn run_seed(&self, k: u32) -> u64 {
         run_seed(self.seed, k)
     }
 }
 
 /// The seed of run `k` (from 0) of a scenario with `seed`. Run 0 uses `seed` itself, so any
-/// recorded run can be repeated alone by giving its seed; the others follow by SplitMix64, cut to
-/// 53 bits, which JSON readers represent exactly.
+/// recorded run can be repeated alone by giving its seed. The other runs' seeds are computed by
+/// SplitMix64 and cut to 53 bits, which JSON readers represent exactly.
 pub fn run_seed(seed: u64, k: u32) -> u64 {
     if k == 0 {
         return seed;

@@ -47,7 +47,7 @@ pub struct Connection {
     pub path: Path,
     /// Times set for the two ends in `Net::timers`; `NEVER`: none.
     pub pending: [Instant; 2],
-    /// Time of its SYN, then of `stop`.
+    /// Time of its SYN; once that is sent, `stop`.
     pub turns_at: Instant,
     /// Index of its report.
     pub report: u16,
@@ -124,7 +124,7 @@ const MIN_SIZE: u32 = UDP_HEADERS;
 const MAX_SIZE: u32 = 64_000;
 
 /// Location and scale of the largest-extreme-value (Gumbel) distributions of a game's payloads,
-/// bytes.
+/// bytes: the server's states and the client's commands.
 const STATE: (f64, f64) = (120.0, 36.0);
 const COMMAND: (f64, f64) = (45.0, 5.7);
 
@@ -176,8 +176,8 @@ impl Datagrams {
             FlowKind::Poisson(poisson) => {
                 let bytes = poisson.size.bytes;
                 if poisson.size.exponential {
-                    // Whole bytes; the tail beyond 64,000 is cut (e^-42 of all packets at a mean of
-                    // 1500).
+                    // Whole bytes; larger sizes are cut to 64,000 (e^-42 of all packets at a mean
+                    // of 1500).
                     num::whole_u32(self.rng.exp(bytes as f64)).clamp(MIN_SIZE, MAX_SIZE)
                 } else {
                     num::low_u32(bytes)
@@ -290,6 +290,7 @@ pub struct Web {
     /// Random numbers of gaps and sizes.
     pub rng: Rng,
     size: Size,
+    /// Mean time between the starts of transfers, ns.
     mean_gap: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Delays that TCP timestamps show to the controllers of shapers in front of and behind modems, and
-//! far hosts that falsify them.
+//! Delays measured from TCP timestamps, for the controllers of shapers in front of and behind
+//! modems; and far hosts that falsify them.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,8 @@ pub struct DelayAttack {
     pub growth: Duration,
     /// Number of answers that a reflector releases together; 0: each is released by itself.
     pub batch: u32,
-    /// Period of pauses, and the time of each during which answers are held back; (0, 0): none.
+    /// Period of the attack's pulses, and the part of each period, from its start, during which
+    /// answers are delayed; (0, 0): they are delayed all the time.
     pub pulse: (Duration, Duration),
 }
 
@@ -55,6 +56,7 @@ pub(crate) struct Stamps {
     passive: Passive,
     /// By slot of the flow table: hash of the far host.
     hosts: Vec<u64>,
+    /// The attack, and the hashes of the far hosts that take part.
     pub lie: Option<(DelayAttack, Vec<u64>)>,
     /// Segments of far hosts that take part in the attack, each with the time of its release.
     held: VecDeque<(Instant, Stamped)>,

@@ -1,5 +1,5 @@
-//! Records of packets that leave a queue: a hash over every event, the dropped ACKs' places in the
-//! store, and a capture.
+//! Records of packets that leave a queue or are dropped by it: a hash over every event, the places
+//! of dropped ACKs in the store, losses by flow, and a capture.
 
 use quell_link::queue::Observer;
 use quell_qdisc::packet::SACK_BLOCKS;
@@ -13,7 +13,7 @@ use crate::packet::{self, Ack, Kind, Pkt};
 pub struct Trace {
     /// Hash over every packet event.
     pub hash: u64,
-    /// Places in the store of dropped ACKs, to be freed.
+    /// Places of dropped ACKs in the store, to be freed.
     pub dropped_acks: Vec<u32>,
     /// Number of datagrams and segments dropped or lost, by slot of the flow table.
     pub losses: Vec<u64>,
@@ -100,7 +100,7 @@ impl Observer<Pkt> for Trace {
         row.map_or_else(Labels::default, |r| r[usize::from(p.kind() == Kind::Ack)])
     }
 
-    /// Data flow only in the opposite direction, so each ACK that enters a queue is a pure one.
+    /// A connection's data flow only in the direction opposite to its ACKs, so each ACK is pure.
     fn acknowledgment(&self, p: &Pkt) -> Option<Acknowledgment> {
         if p.kind() != Kind::Ack {
             return None;
