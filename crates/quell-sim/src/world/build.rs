@@ -1,4 +1,4 @@
-//! Builds flows from the scenario's tables, and short transfers as they start and end.
+//! Adds the flows of the scenario's tables; starts and ends short transfers.
 
 use std::hash::Hasher;
 
@@ -145,9 +145,10 @@ impl World {
         })
     }
 
-    /// A path through a cell. The base round trip is the delay of the wire behind the access point:
-    /// ACKs of data to a station enter the station's queue at once and take the whole delay last,
-    /// those of data to the access point take it first. In a mesh all take it last.
+    /// A path through a cell. The base round trip is the delay of one wire, behind the access
+    /// point. ACKs of data to a station enter the station's queue at once and take the wire after
+    /// their last queue; ACKs of data to the access point take the wire before their first queue.
+    /// In a mesh, all ACKs take it last.
     fn path_in_cell(&mut self, wifi: &Wifi, ends: &Ends, rtt: Duration) -> Result<Path, Error> {
         let first_and_last = |net: &Net, ends: &Ends| -> Result<Option<(u8, u8)>, Error> {
             let way = wifi.way(ends.from, ends.to)?;
@@ -288,7 +289,7 @@ impl World {
         Ok(())
     }
 
-    /// Adds a report of another flow.
+    /// Adds the report of another flow and returns its index.
     fn report(&mut self, flow: &Flow, mut report: Report) -> u16 {
         if flow.kind.tcp().is_some() && !self.measures.is_detailed() {
             report.delays = None; // as with RTTs: records of many flows would fill the caches
@@ -367,7 +368,10 @@ impl World {
         Ok(())
     }
 
-    /// A free entry of the flow table.
+    /// Puts `content` into a free entry of the flow table, or into a new one.
+    ///
+    /// # Errors
+    /// If the table has `MAX_SLOTS` entries and none is free.
     pub(crate) fn slot(&mut self, content: Slot) -> Result<FlowId, Error> {
         if let Some(slot) = self.free.pop() {
             self.slots[usize::from(slot)] = content;
@@ -500,7 +504,8 @@ impl World {
         }
     }
 
-    /// Handles the completion of a transfer.
+    /// Handles a sender whose segments are all acknowledged: a transfer is complete, or a client's
+    /// connection has no more data to send.
     pub(crate) fn finish(&mut self, slot: u16) {
         let Slot::Tcp(c) = &mut self.slots[usize::from(slot)] else {
             return;
@@ -526,7 +531,7 @@ impl World {
     }
 }
 
-/// A time in µs, in 32 bits; longer ones than 71 minutes are cut to that.
+/// A time in µs, at most `u32::MAX` (71 minutes).
 fn in_us(time: Duration) -> u32 {
     u32::try_from(time / US).unwrap_or(u32::MAX)
 }

@@ -44,8 +44,7 @@ impl WorldBuilder {
         self
     }
 
-    /// Sets the seed of all random numbers. By default, that of the scenario's
-    /// first run.
+    /// Sets the seed of all random numbers. By default, that of the scenario's first run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -60,8 +59,8 @@ impl WorldBuilder {
     /// Builds the world.
     ///
     /// # Errors
-    /// If words name no queue or do not fit their link, a flow has no path, there are too many
-    /// queues or flows, or the bins have no width.
+    /// If queue words are wrong or do not fit their link, a flow has no path, there are too many
+    /// queues or flows, or the bins have a width of 0.
     pub fn build(self) -> Result<World, Error> {
         let Self {
             scenario,

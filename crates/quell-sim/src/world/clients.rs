@@ -84,7 +84,8 @@ impl World {
         }
     }
 
-    /// A client's time has come.
+    /// Handles a client's timer: the client's stop, messages to be repeated, or the time that its
+    /// model has set.
     #[cold]
     pub(crate) fn wake_client(&mut self, slot: u16) {
         self.with_client(slot, |world, client| {
@@ -131,7 +132,8 @@ impl World {
         self.transmit(client, serial, what);
     }
 
-    /// Sends a message on the path of ACKs, so an exchange takes the round trip and the queues.
+    /// Sends a message on the path of ACKs, so that an exchange takes a round trip and the waiting
+    /// times in the queues.
     fn transmit(&mut self, client: &Client, serial: u32, what: MessageKind) {
         let size = match what {
             MessageKind::Query => QUERY,
@@ -147,7 +149,7 @@ impl World {
         }
     }
 
-    /// A client's message has left the last queue on its path.
+    /// Puts a client's message on the wire to its server, after the last queue on its path.
     pub(crate) fn forward_message(&mut self, home: u16, flow: FlowId, serial: u32) {
         *self.net.acks.push(self.now, home) = Ack {
             flow,
@@ -165,7 +167,7 @@ impl World {
         p
     }
 
-    /// A client's message has reached the server.
+    /// Handles a client's message that has reached the server.
     #[cold]
     pub(crate) fn serve(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
@@ -198,7 +200,7 @@ impl World {
         });
     }
 
-    /// The answer to a name query has reached the client.
+    /// Handles the answer to a name query that has reached the client.
     #[cold]
     pub(crate) fn answered(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
@@ -210,7 +212,8 @@ impl World {
         });
     }
 
-    /// A connection has no data to send; the first such time is when it opens.
+    /// Handles a client's connection whose sender has no more data to send. The first time is when
+    /// the connection opens.
     #[cold]
     pub(crate) fn client_idle(&mut self, slot: u16, number: u8) {
         self.with_client(slot, |world, client| {
@@ -224,7 +227,7 @@ impl World {
         });
     }
 
-    /// A client's connection has received all segments before `next`.
+    /// Handles the arrival of all segments before `next` on a client's connection.
     #[cold]
     pub(crate) fn client_received(&mut self, slot: u16, number: u8, next: u64) {
         self.with_client(slot, |world, client| {

@@ -10,7 +10,7 @@ use crate::port::Port;
 
 impl World {
     /// Sets knobs of a queue, or of one of its sub-queues. If a packet waits for a decision about
-    /// exactly that, it continues.
+    /// this queue or sub-queue, the packet continues.
     ///
     /// # Errors
     /// If there is no such queue or sub-queue, it lacks one of these knobs, or a value is out of
@@ -85,7 +85,7 @@ impl World {
         own.unwrap_or(&self.queue)
     }
 
-    /// Checks that every queue works.
+    /// Checks that no queue has failed.
     ///
     /// # Errors
     /// The first failure of a queue from outside.
@@ -194,21 +194,22 @@ impl World {
         }
     }
 
-    /// Forgets the controller that was attached to the queue.
+    /// Removes the controller's name from the record if the queue is the bottleneck's.
     fn not_controlled(&mut self, queue: usize) {
         if queue == 0 {
             self.controlled_by = None;
         }
     }
 
-    /// Makes a queue's controller ask outside at each packet for which it would evaluate its
-    /// network. False if the controller never does so.
+    /// Makes a queue's controller request a decision from outside for each packet for which it
+    /// would evaluate its network. Returns false if the controller cannot do so.
     pub fn ask_outside(&mut self, queue: usize) -> bool {
         self.controller_mut(queue)
             .is_some_and(|controller| controller.ask_outside())
     }
 
-    /// Inputs of a queue's network for the packet that waits for a decision; else empty.
+    /// Inputs of the network of a queue's controller for the packet that waits for a decision;
+    /// empty if none waits.
     pub fn question(&self, queue: usize) -> &[f32] {
         self.controller(queue).map_or(&[], |c| c.question())
     }

@@ -9,9 +9,10 @@
 //! for bit, to those of the event loop. Worlds that lookahead does not handle are left to the event
 //! loop: see `World::steady`.
 //!
-//! The departure time from a plain FIFO on a link of constant rate is known when a packet is
-//! enqueued. There the receivers run ahead of the senders until all queued packets are through the
-//! link, and a stretch of the senders is as long as the queue and the shortest wire together.
+//! In a plain FIFO on a link of constant rate, a packet's departure time is known when it is
+//! enqueued. With such a queue, the receivers run ahead of the senders until all queued packets are
+//! through the link, and a stretch of the senders is as long as the queue and the shortest wire
+//! together.
 
 use quell_link::foresight::Foresight;
 use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
@@ -25,13 +26,13 @@ use crate::port::Port;
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
 
-/// Full-size packets per flow that the link must be able to carry in the longest stretch; with
-/// fewer, a pass has too little work.
+/// Minimum number of full-size packets per flow that the link can carry in the longest stretch.
+/// With fewer, a pass has too little work.
 const PACKETS: u64 = 2;
 /// The same for a stretch that is longer by the time that the queue takes to empty.
 const DEEP_PACKETS: u64 = 2;
-/// Shortest delays from receiver to sender until a queue that is too short for such stretches is
-/// checked again.
+/// Time until a queue that is too short for such stretches is checked again, in multiples of the
+/// shortest delay from a receiver to a sender.
 const PAUSE: u64 = 8;
 const PACKET_BITS: u64 = 1514 * 8;
 /// Upper bound of a stretch: the time in a key has 30 bits.
@@ -40,7 +41,7 @@ const LONGEST: Duration = Duration::from_nanos(1 << 30);
 const TIME_SHIFT: u32 = 34;
 /// Bit of a key: a timer was the cause, not an ACK.
 const TIMER: u64 = 1 << 33;
-/// Bits of an ACK's rank.
+/// Bits of a key that hold an ACK's rank; the class is above them.
 const RANK_BITS: u32 = 17;
 /// Rank, before the slot is added, of an ACK that a timer sends. At the same instant, ACKs that
 /// answer packets precede it.
@@ -76,12 +77,13 @@ struct Retransmission {
     sent_once: Option<Instant>,
 }
 
-/// Packets of a flow in the order of their departure, which is their `enqueued`.
+/// Packets of a flow that have left the queue or will leave it, in the order of their departure,
+/// whose time is in their `enqueued`.
 #[derive(Clone, Debug, Default)]
 struct Arrived {
     packets: Vec<Pkt>,
-    /// Number of the first packets, which the receiver has processed ahead of the sender. Whether
-    /// they are measured is not known until the sender has reached them.
+    /// The receiver has processed this many packets, counted from the first, ahead of the sender.
+    /// Whether they are measured is not known until the sender has reached them.
     seen: usize,
 }
 
@@ -161,8 +163,8 @@ impl Egress for Note<'_> {
 
 impl Lookahead {
     /// Departure time of a segment that arrives at `now`, if it had been sent only once by then.
-    /// The sender's state may be later than `now`; then the first retransmission after `now` has
-    /// the answer.
+    /// The sender's state may be later than `now`; the first retransmission of the segment after
+    /// `now`, if there is one, then has the answer.
     #[cold]
     fn sent_once(&self, now: Instant, slot: u16, c: &Connection, low: u32) -> Option<Instant> {
         let later =
@@ -205,9 +207,9 @@ impl Lookahead {
 }
 
 impl World {
-    /// Runs in stretches while the world is steady, and returns the status when the caller of
-    /// `run_until` has to act, at `limit` at the latest. `Err`: the event loop has to handle the
-    /// next event; until the time given another attempt is useless.
+    /// Runs in stretches while the world is steady. `Ok`: the status with which `run_until`
+    /// returns, at `limit` at the latest. `Err`: the event loop has to handle the next event;
+    /// another attempt is useless before the time given.
     pub(crate) fn run_ahead(&mut self, limit: Instant) -> Result<Status, Instant> {
         let wire = self.net.acks.least_delay().min(LONGEST);
         // Chains are built and dissolved once per call, which is worthwhile only for two stretches
@@ -218,7 +220,7 @@ impl World {
         let foreseeable = self.net.cell.is_none() && self.net.ports[0].is_foreseeable();
         let deep = foreseeable && self.is_dense(wire, self.net.ports[0].inside(), DEEP_PACKETS);
         if !deep && !self.is_dense(wire, 0, PACKETS) {
-            // A queue may grow.
+            // The queue of packets may become deep enough.
             let later = self.now.saturating_add(PAUSE * wire);
             return Err(if foreseeable { later } else { NEVER });
         }
@@ -265,7 +267,7 @@ impl World {
         };
         self.exchange(&mut look);
         if look.foresight.take().is_some() {
-            // These packets are in the queue.
+            // The queue, which is back in its port, also has these packets.
             look.arrived.iter_mut().for_each(|a| a.packets.clear());
         }
         let slots = &self.slots;
@@ -291,11 +293,12 @@ impl World {
         all >= u128::from(packets * PACKET_BITS) * self.slots.len() as u128
     }
 
-    /// Time at which the world ceases to be steady, that is, when the
-    /// steady world has one queue, which is on a link of constant rate and has no controller that
+    /// Time until which the world is steady: the next start or stop of a connection. `None`: it is
+    /// not steady.
+    ///
+    /// A steady world has one queue, which is on a link of constant rate and has no controller that
     /// watches packets. All flows are endless TCP connections with built-in congestion control,
-    /// whose ACKs pass no queue. `None`: the world is not steady, or a connection has ended before,
-    /// and packets of it may be in flight.
+    /// whose ACKs pass no queue. No connection has been closed: packets of it might be in flight.
     fn steady(&self) -> Option<Instant> {
         let (port, more) = self.net.ports.split_first()?;
         let reused = self.generations.iter().any(|number| *number > 0);
@@ -515,7 +518,7 @@ fn nth(first: &Pkt, count: u32, k: u32) -> Pkt {
 }
 
 /// The next segment to be measured of those that the receiver has processed ahead of the sender;
-/// SYNs come first. `ahead` then holds the segments behind it.
+/// SYNs, which come first, are not measured. Afterwards `ahead` holds the segments behind it.
 #[inline(never)]
 fn next_measured<'a>(c: &mut Connection, ahead: &mut &'a [Pkt]) -> Option<&'a Pkt> {
     while let Some((first, others)) = ahead.split_first()
@@ -618,8 +621,9 @@ mod tests {
         assert_eq!(same(&deep, "codel", Duration::ZERO), 0);
     }
 
-    /// Compares a world in long slices, and if `slice` is not 0 one in slices of that length, with
-    /// one whose events are handled one by one. Returns the largest number of stretches.
+    /// Compares a world run in slices of 500 ms, and if `slice` is not 0 also one run in slices of
+    /// three times that length, with one whose events are handled one by one. Returns the larger
+    /// number of stretches.
     fn same(text: &str, queue: &str, slice: Duration) -> u64 {
         // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
         let mut alone = after(text, queue, Duration::from_micros(50));

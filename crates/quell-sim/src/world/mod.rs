@@ -1,10 +1,10 @@
 //! A world: one simulation, as plain data. A clone continues bit for bit like the original.
 //!
-//! Time is folded: a packet enters its first queue at the instant it is sent, a receiver runs at
-//! the instant of the departure that reaches it, and the rest of the round trip is one wire
-//! (docs/lab/speed.md). Events at the same instant happen in this order: control (end of the
-//! warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow
-//! (its sender first).
+//! Time is folded: a packet enters its first queue at the instant it is sent, the receiver handles
+//! it at the instant it leaves its last queue, and the ACK spends the remaining delay of the round
+//! trip on wires (docs/lab/speed.md). Events at the same instant happen in this order: control (end
+//! of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by
+//! flow (its sender first).
 
 mod build;
 mod builder;
@@ -143,8 +143,8 @@ impl World {
         }
     }
 
-    /// Handles the next event, or the control due before it. Some if the caller of `run_until` has
-    /// to act.
+    /// Handles the next event, or the control due before it. Returns the status with which
+    /// `run_until` returns, if it has to return now.
     #[inline(always)]
     fn step(&mut self, limit: Instant) -> Option<Status> {
         // Time and kind in one key: one comparison also orders events of the same instant.
@@ -185,8 +185,9 @@ impl World {
         None
     }
 
-    /// Handles what is due before the event at `next` and concerns no packet. Some if the caller
-    /// has to act.
+    /// Ends the warm-up, closes a bin of the series or runs a controller, if one of these is due no
+    /// later than `next`, the time of the next event. Returns the status with which `run_until`
+    /// returns, if it has to return now.
     #[cold]
     pub(crate) fn control(&mut self, next: Instant, limit: Instant) -> Option<Status> {
         if let Some(open) = self.open_question() {
@@ -252,8 +253,9 @@ impl World {
         }
     }
 
-    /// An event on the channel of a cell, after which none, one or many packets may be received.
-    /// The channel's next events are handled here as long as no other event comes before them.
+    /// Handles an event on the channel of a cell and the packets that are received because of it.
+    /// The channel's next events are handled here, too, as long as no other event comes before
+    /// them.
     #[inline(never)]
     fn on_air(&mut self) {
         loop {
@@ -322,9 +324,10 @@ impl World {
         }
     }
 
-    /// Handles a packet of no TCP connection that has reached the end of a link. Here and in
-    /// [`World::on_wanted`] the packet is passed by value: if its address were taken, it would be
-    /// in memory on the other branches, too, where copying it stalls the processor.
+    /// Handles a packet that belongs to no TCP connection and has reached the end of a link. Here
+    /// and in [`World::on_wanted`] the packet is passed by value. If its address were taken, the
+    /// compiler would keep it in memory on the other branches of [`World::through`], too, where
+    /// copying it stalls the processor.
     #[inline(never)]
     fn through_otherwise(&mut self, port: usize, p: Pkt) {
         let last = match &self.slots[p.flow.index()] {
@@ -352,7 +355,7 @@ impl World {
         }
     }
 
-    /// A segment arrives that is to be measured, or that may complete a client's object.
+    /// Handles a segment that is to be measured, or that may complete a client's object.
     #[cold]
     fn on_wanted(&mut self, p: Pkt) {
         let Slot::Tcp(c) = &mut self.slots[p.flow.index()] else {
@@ -388,7 +391,7 @@ impl World {
         arm(c, &mut self.net, ack.flow.slot, End::Sender);
     }
 
-    /// A datagram arrives that has passed no queue.
+    /// Handles a client's message at its server, or a datagram that has passed no queue.
     #[cold]
     fn on_message(&mut self, message: &Ack) {
         let slot = &mut self.slots[message.flow.index()];
@@ -412,7 +415,8 @@ impl World {
         }
     }
 
-    /// The time set for an end has come. If it was set by a closed connection, `pending` differs.
+    /// Handles the timer of an end of a flow. A time that a closed connection set in this slot
+    /// differs from `pending` and is ignored.
     fn on_timer(&mut self, slot: u16, end: End) {
         let now = self.now;
         match &mut self.slots[usize::from(slot)] {
@@ -558,8 +562,8 @@ fn on_data(c: &mut Connection, net: &mut Net, now: Instant, p: &Pkt) {
     }
 }
 
-/// Each end has one time set: a later deadline waits until that time, which is then moved; an
-/// earlier one replaces it.
+/// Sets an end's timer if its deadline is earlier than the time set. If the deadline is later, the
+/// timer fires at the time set, and `on_timer` then sets it to the deadline.
 #[inline(always)]
 pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
     let at = c.deadline(end);

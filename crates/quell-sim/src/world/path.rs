@@ -10,7 +10,7 @@ use crate::scenario::{Link, MODEM_BUFFER, Scenario};
 use crate::slot::NO_PORT;
 use crate::wifi;
 
-/// Maximum number of queues: of 8 bits one value means no queue.
+/// Maximum number of queues: a port number has 8 bits, and one value means that there is no queue.
 const MAX_PORTS: usize = NO_PORT as usize;
 
 /// Builds the path of a scenario, or its cell, with this queue at the bottleneck.

@@ -1,4 +1,4 @@
-//! Reflectors of pings.
+//! Pings: requests to reflectors, and their answers.
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::time::{Duration, Instant, NEVER, US};
@@ -82,7 +82,7 @@ impl World {
         self.net.forget_acks(port);
     }
 
-    /// A request has passed the modem, or an answer is back.
+    /// Handles a request that has left the last queue upstream, or an answer that has arrived.
     #[cold]
     pub(crate) fn on_ping(&mut self, p: &Pkt) {
         let (now, slot) = (self.now, p.flow.slot);

@@ -28,7 +28,7 @@ impl World {
     }
 
     /// By report: number of senders that have an RTT, and the sums of their smoothed RTTs and of
-    /// their windows.
+    /// their congestion windows (packets).
     fn senders(&self) -> Vec<(u64, Duration, u64)> {
         let mut sums = vec![(0, Duration::ZERO, 0); self.measures.reports.len()];
         for slot in &self.slots {
