@@ -27,9 +27,9 @@ mod tests {
     use crate::slot::{Connection, Slot};
     use crate::world::World;
 
-    /// Five seconds of two flows, whose segments are numbered from `first` on. Returns the record
-    /// without its hash (which depends on the numbers), and the receivers' next segments at the
-    /// end.
+    /// Runs two flows, whose segments are numbered from `first` on, for five seconds. Returns the
+    /// record without its hash (which depends on the numbers), and the number of each receiver's
+    /// next segment at the end.
     fn run(first: u64, flow: &str, loss: f64) -> (Run, Vec<u64>) {
         let text = format!(
             "duration = \"5s\"\nwarmup = \"500ms\"\n[link]\nrate = \"40mbit\"\nloss = {loss}\n\
@@ -58,11 +58,12 @@ mod tests {
         (record, at)
     }
 
-    /// The values that show most about a difference.
+    /// The values that explain a difference best.
     fn brief(run: &Run) -> (f64, u64, u64, u64) {
         (run.goodput_mbps, run.packets, run.drops, run.events)
     }
 
+    /// Replaces both ends by ones whose first segment has the number `first`.
     fn renumber(c: &mut Connection, first: u64) {
         let was = c.sender.c;
         let end = was.end.saturating_add(first);

@@ -22,6 +22,7 @@ impl Sender {
         self.send_syn(now, egress);
     }
 
+    /// Sends a SYN, and sets the timer at which it is repeated.
     pub(super) fn send_syn<E: Egress>(&mut self, now: Instant, egress: &mut E) {
         let overhead = self.c.wire_bytes - self.c.mss - 52;
         let mut p = Pkt::new(
@@ -42,6 +43,7 @@ impl Sender {
         egress.send(now, SYN_BYTES + overhead, || p);
     }
 
+    /// Handles the answer to the SYN: takes the first RTT sample and sends the first data.
     pub(super) fn on_connected<E: Egress>(
         &mut self,
         now: Instant,
@@ -87,6 +89,8 @@ impl Sender {
         ((now - self.started) / self.c.offer_time).min(self.c.end)
     }
 
+    /// Whether the application has offered new data that the receive window has room for. The
+    /// congestion window is not checked.
     #[inline]
     pub(super) fn has_new_data(&self, now: Instant) -> bool {
         self.s.nxt < self.offered(now) && self.packets_out() < self.c.window
@@ -187,8 +191,8 @@ impl Sender {
         }
     }
 
-    /// Packets in flight; without limited transmit the first duplicate ACKs do not count as
-    /// departures (RFC 3042).
+    /// Packets in flight. Without limited transmit (RFC 3042), duplicate ACKs in the states Open
+    /// and Disorder do not reduce this number, so they allow no new data.
     #[inline]
     fn in_flight(&self) -> u32 {
         if !self.c.limited_transmit && self.s.state <= CaState::Disorder {
@@ -197,8 +201,8 @@ impl Sender {
         self.s.in_flight()
     }
 
-    /// `tcp_tso_should_defer`: less than a burst could be sent, and the next ACK is near enough to
-    /// complete it.
+    /// `tcp_tso_should_defer`: whether the next ACK is expected so soon that the sender should wait
+    /// for it instead of sending less than a burst.
     #[inline]
     fn defers(&self, now: Instant, quota: u32) -> bool {
         if self.s.state >= CaState::Recovery
@@ -212,8 +216,9 @@ impl Sender {
         expected <= now + (self.s.srtt / 2).min(MS)
     }
 
-    /// First data after all were acknowledged (`tcp_cwnd_restart` after a long silence,
-    /// CA_EVENT_TX_START).
+    /// Handles the first new data after all earlier data were acknowledged: reduces the congestion
+    /// window after a silence longer than the RTO (`tcp_cwnd_restart`), and notifies the congestion
+    /// control (CA_EVENT_TX_START).
     #[cold]
     fn on_pipe_empty(&mut self, now: Instant, cc: &mut CongestionControl) {
         let rto = self.rtt.rto;
@@ -231,7 +236,8 @@ impl Sender {
         cc.event(&mut self.s, now, Event::TxStart);
     }
 
-    /// `tcp_rate_check_app_limited`; also sets the time at which the application will offer more.
+    /// `tcp_rate_check_app_limited`: notes that the application limits the sender. Also sets the
+    /// time at which the application will offer more.
     #[inline]
     fn on_application_limited(&mut self, now: Instant, in_flight: u32) {
         if self.rate.is_some() && in_flight < self.s.cwnd && self.s.lost_out <= self.s.retrans_out {
@@ -356,7 +362,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_xmit_recovery`.
+    /// `tcp_xmit_recovery`: retransmits lost segments or, for F-RTO, sends new data. If no new data
+    /// can be sent, F-RTO ends and lost segments are retransmitted.
     pub(super) fn xmit_recovery<E: Egress>(
         &mut self,
         now: Instant,
@@ -402,7 +409,7 @@ impl Sender {
         self.hint = seq;
     }
 
-    /// `tcp_retransmit_skb`.
+    /// `tcp_retransmit_skb`: retransmits a segment and marks it `RETRANS`.
     pub(super) fn retransmit<E: Egress>(
         &mut self,
         now: Instant,
@@ -420,8 +427,8 @@ impl Sender {
         self.send_again(now, seq, paced, egress);
     }
 
-    /// `__tcp_retransmit_skb`. A tail loss probe calls only this, so its segment is not marked
-    /// `RETRANS`.
+    /// `__tcp_retransmit_skb`: sends a segment again. A tail loss probe calls only this, so its
+    /// segment is not marked `RETRANS`.
     pub(super) fn send_again<E: Egress>(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
 //! RACK: a segment is lost if one sent sufficiently later arrived (RFC 8985, section 6.2; Linux
 //! `tcp_recovery.c`).
 //!
-//! Segments sent once are already in order of sending; retransmissions are kept in a separate
-//! queue.
+//! In the scoreboard, segments that were sent once are in order of sending. Retransmissions are
+//! also in a queue of their own (`Sender::again`).
 
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::state::{Flags, Sender, Timer};
@@ -14,7 +14,8 @@ use quell_qdisc::time::{Duration, Instant};
 const PERSIST: u8 = 16;
 
 impl Sender {
-    /// `tcp_rack_reo_wnd`: 0 once three segments were SACKed or recovery began.
+    /// `tcp_rack_reo_wnd`: time that a segment may arrive late before it counts as lost; 0 once
+    /// three segments were SACKed or recovery began.
     fn reordering_window(&self) -> Duration {
         if self.s.state >= CaState::Recovery || self.s.sacked_out >= 3 {
             return Duration::ZERO;
@@ -39,7 +40,7 @@ impl Sender {
         }
     }
 
-    /// A recovery ended: the widened window lasts for one fewer.
+    /// Counts a recovery that has ended, of the `PERSIST` for which a widened window lasts.
     pub(super) fn recovery_ended(&mut self) {
         self.rack.persist = self.rack.persist.saturating_sub(1);
     }
@@ -54,8 +55,8 @@ impl Sender {
         wait > Duration::ZERO
     }
 
-    /// `tcp_rack_detect_loss`. Returns the longest time until a suspected segment counts as lost;
-    /// 0: none.
+    /// `tcp_rack_detect_loss`: marks the segments that count as lost by now. Returns the longest
+    /// time until a suspected segment counts as lost; 0: no segment is suspected.
     fn rack_detect(&mut self, now: Instant) -> Duration {
         let window = self.reordering_window();
         let deadline = self.rack.rtt + window;
@@ -101,7 +102,8 @@ impl Sender {
         wait
     }
 
-    /// `tcp_mark_skb_lost`.
+    /// `tcp_mark_skb_lost`: marks a segment as lost. If it is marked already, its retransmission in
+    /// flight counts as lost.
     pub(super) fn mark_lost(&mut self, seq: u64) {
         let flags = self.segs.flags(seq);
         if flags & SACKED != 0 {
@@ -121,7 +123,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_rack_reo_timeout`.
+    /// `tcp_rack_reo_timeout`: detects losses again. Returns whether the number of packets in
+    /// flight has changed.
     pub(super) fn on_reorder_timer(&mut self, now: Instant) -> bool {
         let prior = self.s.in_flight();
         self.rack_detect(now);

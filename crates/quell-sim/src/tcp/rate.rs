@@ -8,14 +8,16 @@ use super::state::{Sender, Snapshot};
 use crate::cc::bbr3::LOSS_PERCENT;
 use crate::cc::{Lost, RateSample};
 
-/// Segments lost since one was sent with `lost_limited`, given the total now, `lost`.
+/// Number of segments lost since a segment was sent whose snapshot has `lost_limited`; `lost` is
+/// the total now.
 #[inline]
 fn lost_since(lost_limited: u32, lost: u64) -> u32 {
     ((num::low_u32(lost) << 1).wrapping_sub(lost_limited & !1)) >> 1
 }
 
 impl Sender {
-    /// `tcp_rate_skb_sent`.
+    /// `tcp_rate_skb_sent`: records the state of the deliveries when a segment is sent.
+    /// `was_empty`: no other segment is in flight.
     pub(super) fn rate_sent(&mut self, now: Instant, seq: u64, was_empty: bool) {
         let again = seq < self.s.nxt;
         let inflight = self.s.in_flight() + u32::from(!again);
@@ -46,6 +48,7 @@ impl Sender {
     }
 
     /// `tcp_rate_skb_delivered`: the sample is that of the most recently sent segment delivered.
+    /// `known`: the segment was delivered (SACKed) before.
     pub(super) fn rate_delivered(&mut self, seq: u64, known: bool, rs: &mut RateSample) {
         let sent = self.segs.sent(seq);
         let Some(r) = &mut self.rate else { return };
@@ -69,7 +72,8 @@ impl Sender {
         }
     }
 
-    /// A segment was just counted as lost.
+    /// Handles a segment that has just been counted as lost: notes for the next sample if more than
+    /// `LOSS_PERCENT` of the packets in flight at its departure are lost.
     pub(super) fn rate_lost(&mut self, seq: u64) {
         let Some(r) = &mut self.rate else { return };
         let snap = r.slots[num::index(seq) & (r.slots.len() - 1)];
@@ -85,7 +89,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_rate_gen`.
+    /// `tcp_rate_gen`: completes the sample of an ACK, which delivered `delivered` segments and due
+    /// to which `lost` segments were marked as lost.
     pub(super) fn rate_gen(
         &mut self,
         now: Instant,

@@ -11,11 +11,12 @@ use quell_qdisc::{Ecn, Packet, num};
 use crate::cc::EcnMode;
 use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
 
-/// `TCP_MAX_QUICKACKS`.
+/// `TCP_MAX_QUICKACKS`: number of ACKs that are not delayed at the start, after a long silence and
+/// after a duplicate.
 const MAX_QUICKACKS: u8 = 16;
 /// `TCP_NUM_SACKS`: maximum number of ranges remembered for SACK blocks.
 const SACKS: usize = 4;
-/// `tcp_comp_sack_nr`.
+/// `tcp_comp_sack_nr`: maximum number of segments behind a hole whose ACKs are replaced by one ACK.
 const COMPRESSED: u8 = 44;
 /// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`: the timer fires at the end of its
 /// slack.
@@ -28,13 +29,14 @@ const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 pub struct Config {
     /// Segments per ACK.
     pub delack: u32,
-    /// Send SACK blocks.
+    /// Whether to send SACK blocks.
     pub sack: bool,
     /// Mode of the ECN feedback.
     pub ecn: EcnMode,
     /// Maximum delay of an ACK.
     pub delack_timeout: Duration,
-    /// A gap longer than this, restarts quick ACKs (the receiver's own RTO).
+    /// After a time without segments that is longer than this, ACKs are not delayed, as at the
+    /// start (the receiver's own RTO).
     pub quiet: Duration,
     /// Number of the first segment, as at the sender.
     pub first: u64,
@@ -51,29 +53,43 @@ pub struct Config {
 pub struct Receiver {
     /// Next segment in order (`rcv_nxt`).
     pub next: u64,
+    /// `next` in the last ACK.
     acked: u64,
     last_arrival: Instant,
+    /// Times at which a delayed ACK and a compressed ACK must be sent; `NEVER`: none is pending.
     delack_at: Instant,
     compressed_at: Instant,
+    /// Timestamp to be echoed, ms.
     ts_recent: u32,
+    /// Number of segments that arrived with CE.
     ce: u32,
     flow: FlowId,
+    /// Number of ACKs that are still not to be delayed.
     quick: u8,
+    /// Number of segments whose ACKs are held back, and of ACKs sent immediately for the present
+    /// hole.
     compressed: u8,
     dup_acks: u8,
+    /// Number of valid `sacks`.
     sack_count: u8,
+    /// Value of the ECE flag.
     echo: bool,
+    /// Whether the last segment arrived with CE (RFC 8257).
     ce_state: bool,
     ect_seen: bool,
     ack_now: bool,
     /// Countdown to the next measured segment. It is here because an arriving segment writes this
     /// cache line anyway.
     pub until_sample: u16,
+    /// Segments that arrived behind the first hole, in order: ranges `start..end`.
     ranges: Vec<(u64, u64)>,
+    /// The duplicate segment that the next ACK reports.
     dsack: Option<(u32, u32)>,
     pub(super) config: Config,
+    /// `next` when `dup_acks` was last reset.
     compressed_next: u64,
-    /// Low 32 bits of segment numbers, which are within a window of `next`.
+    /// SACK blocks, the newest first: low 32 bits of segment numbers, which are within a window of
+    /// `next`.
     sacks: [(u32, u32); SACKS],
 }
 
@@ -215,7 +231,8 @@ impl Receiver {
         None
     }
 
-    /// The segment filled (part of) the first hole.
+    /// Handles a segment that fills the first hole or the start of it, and removes the SACK blocks
+    /// below `next`.
     #[cold]
     fn fill(&mut self) {
         if self.ranges[0].0 <= self.next {
@@ -282,10 +299,12 @@ impl Receiver {
         self.sack_count = num::low_u8(kept as u64);
     }
 
-    /// After `on_data`: returns whether an ACK is sent now; otherwise a timer may have been set.
+    /// To be called after `on_data`: whether an ACK must be sent now. If not, a pending ACK has a
+    /// deadline.
     #[inline(always)]
     pub fn ack_due(&mut self, now: Instant) -> bool {
-        // Which of the three applies alternates: one branch on all of them is predicted better.
+        // Which of the three conditions holds varies; one branch on all of them is predicted
+        // better.
         if (self.next - self.acked >= u64::from(self.config.delack))
             | (self.quick > 0)
             | self.ack_now
@@ -301,8 +320,8 @@ impl Receiver {
         self.compress(now)
     }
 
-    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one per 45 segments or at
-    /// `compressed_at`.
+    /// `__tcp_ack_snd_check` with a hole: the first three segments are acknowledged immediately;
+    /// then there is one ACK per 45 segments or at `compressed_at`.
     fn compress(&mut self, now: Instant) -> bool {
         if !self.config.sack || self.compressed >= COMPRESSED {
             return true;
@@ -330,8 +349,8 @@ impl Receiver {
         ack
     }
 
-    /// Writes the ACK to be sent now in place: copying what was just written in small parts would
-    /// stall the processor.
+    /// Writes the ACK to be sent now to its final place: copying an ACK that was just written in
+    /// small parts would stall the processor.
     #[inline]
     pub fn write_ack(&mut self, ack: &mut Ack) {
         self.quick = self.quick.saturating_sub(1);

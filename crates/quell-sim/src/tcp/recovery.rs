@@ -97,7 +97,8 @@ impl Sender {
         Rexmit::Lost
     }
 
-    /// Enters recovery if a segment is lost; otherwise returns to Open or Disorder.
+    /// Enters recovery if a segment is marked lost, and returns true; otherwise calls
+    /// `try_to_open`.
     fn suspect(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.s.lost_out == 0 {
             self.try_to_open(now, f, cc);
@@ -107,7 +108,8 @@ impl Sender {
         true
     }
 
-    /// `tcp_identify_packet_loss`.
+    /// `tcp_identify_packet_loss`: marks lost segments by RACK or, without SACK, by duplicate and
+    /// partial ACKs.
     fn identify_loss(&mut self, now: Instant, f: &mut Flags) {
         if self.packets_out() == 0 {
             return;
@@ -135,8 +137,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_check_reno_reordering`: if there are more duplicates than segments can have left the
-    /// network, at least one being the hole, there was reordering.
+    /// `tcp_check_reno_reordering`: limits the number of duplicate ACKs to that of the segments in
+    /// flight less the holes, at least one. More of them mean reordering.
     pub(super) fn limit_reno_sack(&mut self, acked: u32) {
         let out = self.packets_out();
         let holes = self.s.lost_out.max(1).min(out);
@@ -153,12 +155,13 @@ impl Sender {
         }
     }
 
-    /// `tcp_any_retrans_done`.
+    /// `tcp_any_retrans_done`: whether a segment that may still be in flight was retransmitted.
     fn any_retrans(&self) -> bool {
         self.s.retrans_out > 0 || self.packets_out() > 0 && self.s.una < self.again_end
     }
 
-    /// `tcp_try_keep_open`.
+    /// `tcp_try_keep_open`: sets Disorder while a segment is SACKed, lost or retransmitted,
+    /// otherwise Open.
     pub(super) fn try_keep_open(&mut self, now: Instant, cc: &mut CongestionControl) {
         let left = self.s.sacked_out + self.s.lost_out;
         let state = if left > 0 || self.any_retrans() {
@@ -172,7 +175,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_try_to_open`.
+    /// `tcp_try_to_open`: after an ACK without loss, enters CWR if the ACK reports marks; outside
+    /// CWR, sets Open or Disorder.
     fn try_to_open(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) {
         if !self.any_retrans() {
             self.retrans_stamp = Instant::ZERO;
@@ -327,7 +331,9 @@ impl Sender {
         undo
     }
 
-    /// `tcp_try_undo_partial`.
+    /// `tcp_try_undo_partial`: if a partial ACK shows that the original segment was only delayed,
+    /// undoes the reduction of the window. Returns true if that must wait for a retransmission in
+    /// flight.
     fn try_undo_partial(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.undo_marker.is_none() || !self.packet_delayed(f) {
             return false;
@@ -365,7 +371,8 @@ impl Sender {
         true
     }
 
-    /// `tcp_process_loss`, with F-RTO (RFC 5682, section 3.1), which Linux also does without SACK.
+    /// `tcp_process_loss`: handles an ACK in the state Loss, with F-RTO (RFC 5682, section 3.1),
+    /// which Linux also does without SACK.
     fn process_loss(
         &mut self,
         now: Instant,
@@ -435,7 +442,7 @@ impl Sender {
         self.frto = fresh || self.timeouts > 0;
     }
 
-    /// `tcp_process_tlp_ack` (RFC 8985, section 7.4.2).
+    /// `tcp_process_tlp_ack`: handles an ACK after a tail loss probe (RFC 8985, section 7.4.2).
     pub(super) fn process_tlp_ack(
         &mut self,
         now: Instant,

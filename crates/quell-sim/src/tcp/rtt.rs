@@ -4,9 +4,9 @@
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, SEC, US};
 
-/// `TCP_RTO_MAX`.
+/// `TCP_RTO_MAX`: maximum RTO.
 pub const MAX_RTO: Duration = Duration::from_secs(120);
-/// `TCP_TIMEOUT_INIT`.
+/// `TCP_TIMEOUT_INIT`: RTO before the first sample.
 pub const INITIAL_RTO: Duration = SEC;
 /// Window of the lowest RTT (`tcp_min_rtt_wlen`).
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
@@ -16,12 +16,17 @@ const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 pub struct Rtt {
     /// Eight times the smoothed RTT, µs; 0 before the first sample.
     srtt8: u32,
+    /// Four times the mean deviation, µs, and its maximum in the present round.
     mdev4: u32,
     mdev_max: u32,
+    /// Distance of the RTO from the smoothed RTT, µs.
     rttvar: u32,
+    /// The round ends when `una` exceeds this number.
     round: u64,
+    /// Minimum RTO, µs.
     min_rto: u32,
     ns3: bool,
+    /// Time of the sample that gave the lowest RTT.
     min_at: Instant,
     /// RTO without backoff.
     pub rto: Duration,
@@ -65,7 +70,7 @@ impl Rtt {
         self.min_at = if fresh { now } else { self.min_at };
     }
 
-    /// Adds a sample, from an ACK that advanced `una`; `nxt` ends the current round.
+    /// Adds a sample from an ACK. `una` and `nxt` are the sender's, and divide samples into rounds.
     #[inline]
     pub fn sample(&mut self, rtt: Duration, una: u64, nxt: u64) {
         let floor = if self.ns3 { 0 } else { self.min_rto };

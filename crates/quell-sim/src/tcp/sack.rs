@@ -10,7 +10,8 @@ use crate::cc::RateSample;
 use crate::packet::{Ack, SACK_BLOCKS, expand};
 
 impl Sender {
-    /// `tcp_sacktag_write_queue`: processes only what the last ACK's blocks did not cover.
+    /// `tcp_sacktag_write_queue`: handles the segments that the blocks cover, except those that the
+    /// previous ACK's blocks covered.
     pub(super) fn sacktag(
         &mut self,
         now: Instant,
@@ -34,7 +35,8 @@ impl Sender {
             let end = expand(una, end).min(self.s.nxt);
             let mut seq = expand(una, start).max(una);
             while seq < end {
-                // Which known block contains it is unpredictable, so all are compared.
+                // Which block of the previous ACK covers a segment is unpredictable, so all are
+                // compared, without branches.
                 let end_of = |b: (u64, u64)| if b.0 <= seq { b.1 } else { 0 };
                 let after = end_of(k1).max(end_of(k2)).max(end_of(k3));
                 if after > seq {
@@ -48,7 +50,7 @@ impl Sender {
         self.seen = seen;
     }
 
-    /// `tcp_sacktag_one`.
+    /// `tcp_sacktag_one`: handles a segment that a SACK block covers.
     fn sack_one(
         &mut self,
         now: Instant,
@@ -66,7 +68,8 @@ impl Sender {
             self.rack.advance(now, sent, seq + 1);
         }
         if flags & RETRANS != 0 {
-            // Not marked lost: the retransmission may still be in flight.
+            // If it is not marked lost, the retransmission may still be in flight and stays
+            // counted.
             if flags & LOST != 0 {
                 flags &= !(LOST | RETRANS);
                 self.s.lost_out -= 1;

@@ -4,7 +4,7 @@
 use quell_qdisc::num;
 use quell_qdisc::time::Instant;
 
-/// SACKed by the receiver.
+/// Flag of a segment: SACKed by the receiver.
 pub const SACKED: u8 = 1;
 /// Retransmitted, and the copy is believed to be in flight.
 pub const RETRANS: u8 = 2;

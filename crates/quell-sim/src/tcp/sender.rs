@@ -150,8 +150,10 @@ impl Sender {
         }
         let mut rexmit = Rexmit::None;
         let prior_out = self.packets_out();
-        // Without SACK a duplicate ACK means that a segment has left the network.
-        // A segment marked lost may be acknowledged before pacing or the window let it be resent.
+        // Whether the ACK has no SACK blocks, and no segment in flight was SACKed, marked lost or
+        // retransmitted. A segment marked lost may be acknowledged before pacing or the window
+        // allows its retransmission. Without SACK, a duplicate ACK is not clean either: it means
+        // that a segment has left the network.
         let clean = a.count == 0
             && self.s.sacked_out == 0
             && self.s.lost_out == 0
@@ -235,7 +237,7 @@ impl Sender {
         cc.cong_avoid(&mut self.s, now, acked);
         let before = self.s.nxt;
         self.write_xmit(now, cc, egress, false);
-        // New data set the probe's timer; without SACK there is none.
+        // New data have set the timer of the tail loss probe; without SACK there is no such probe.
         if self.s.nxt == before || !self.c.sack {
             self.set_xmit_timer(now);
         }
@@ -285,9 +287,10 @@ impl Sender {
         if a.count > 0 {
             self.sacktag(now, a, f, rs, &mut sack);
         } else if !self.c.sack && !f.acked {
-            // RFC 6582: each duplicate ACK means that a segment left; after a timeout only if new
-            // data were sent since, and not while the end of a recovery is awaited
-            // (`tcp_process_loss`, `tcp_try_undo_recovery`).
+            // RFC 6582: each duplicate ACK means that a segment has left the network. After a
+            // timeout this holds only if new data have been sent since (`tcp_process_loss`); it
+            // does not hold while all segments of a recovery are acknowledged and its end is
+            // awaited (`tcp_try_undo_recovery`).
             let counts = match self.s.state {
                 CaState::Loss => self.s.nxt > self.high_seq,
                 CaState::Recovery => self.s.una < self.high_seq,

@@ -31,6 +31,7 @@ impl Sender {
         (self.rtt.rto * (1 << self.backoff.min(16))).min(MAX_RTO)
     }
 
+    /// Whether a segment was last sent less than a smoothed RTT ago.
     pub(super) fn sent_recently(&self, now: Instant, seq: u64) -> bool {
         self.s.srtt > Duration::ZERO && self.segs.sent(seq) + self.s.srtt > now
     }
@@ -49,7 +50,8 @@ impl Sender {
         self.set_timer(Timer::Rto, at);
     }
 
-    /// `tcp_set_xmit_timer`.
+    /// `tcp_set_xmit_timer`: sets the timer to a tail loss probe if one may be sent, else to the
+    /// RTO.
     #[inline]
     pub(super) fn set_xmit_timer(&mut self, now: Instant) {
         if !self.schedule_probe(now, true) {
@@ -57,7 +59,9 @@ impl Sender {
         }
     }
 
-    /// `tcp_schedule_loss_probe` (RFC 8985, section 7.2).
+    /// `tcp_schedule_loss_probe` (RFC 8985, section 7.2): sets the timer to a tail loss probe.
+    /// Returns false without effect if none may be sent. `advancing`: the RTO, which limits the
+    /// timer, counts from now, not from the departure of the first unacknowledged segment.
     #[inline]
     pub(super) fn schedule_probe(&mut self, now: Instant, advancing: bool) -> bool {
         let out = self.packets_out();
@@ -140,7 +144,7 @@ impl Sender {
         }
     }
 
-    /// `tcp_retransmit_timer`.
+    /// `tcp_retransmit_timer`: handles a retransmission timeout.
     fn on_rto<E: Egress>(&mut self, now: Instant, cc: &mut CongestionControl, egress: &mut E) {
         if self.packets_out() == 0 {
             return;
