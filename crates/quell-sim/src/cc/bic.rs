@@ -16,17 +16,19 @@ use super::{CaState, Ops, Sock, jiffies};
 /// Options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Multiplicative decrease, of 1024 (819: 0.8).
+    /// Multiplicative decrease, in 1/1024 (819: 0.8).
     pub beta: u32,
     /// Largest growth per round, packets (16).
     pub max_increment: u32,
-    /// Up to this window, packets, it is Reno (14).
+    /// Up to this window, packets, the growth is Reno's (14).
     pub low_window: u32,
-    /// Rounds, times B, per packet of growth close to the last maximum (Linux 20, ns-3 5).
+    /// Close to the last maximum, the window grows by a packet in a quarter of this many rounds
+    /// (Linux 20, ns-3 5).
     pub smooth_part: u32,
-    /// Remember less than the window at the loss if it was below the previous maximum.
+    /// Whether to remember less than the window at the loss if it was below the previous maximum.
     pub fast_convergence: bool,
-    /// Divide by the packets per ACK, as in Linux.
+    /// Whether to divide the packets acknowledged per packet of growth by the packets per ACK, as
+    /// in Linux.
     pub delayed_ack: bool,
 }
 
@@ -56,9 +58,9 @@ impl Params {
 
 /// Scale of beta.
 const SCALE: u32 = 1024;
-/// Each step of the search goes a quarter of the distance.
+/// Each step of the search covers a quarter of the distance to the last maximum.
 const B: u32 = 4;
-/// Fixed point of the packets per ACK.
+/// Fractional bits of the packets per ACK.
 const RATIO_SHIFT: u32 = 4;
 
 /// One sender's BIC. Times named `_ms` are Linux's jiffies at HZ = 1000.
@@ -199,8 +201,8 @@ mod tests {
         (b, s)
     }
 
-    /// A round: each packet of the window acknowledged one by one, 100 ms apart from the next
-    /// round.
+    /// Acknowledges a window packet by packet at the time of round `n`; rounds are 100 ms apart.
+    /// Returns the growth, packets.
     fn round(b: &mut Bic, s: &mut Sock, n: u64) -> u32 {
         let before = s.cwnd;
         for _ in 0..before {

@@ -8,9 +8,9 @@ use super::outside::{Congestion, Factory};
 pub enum Cc {
     /// `newreno` or `reno`.
     NewReno,
-    /// `cubic`
+    /// `cubic`.
     Cubic {
-        /// Follow RFC 9438 instead of Linux.
+        /// Whether to follow RFC 9438 instead of Linux.
         rfc9438: bool,
     },
     /// `bic`, as in Linux.
@@ -28,7 +28,7 @@ pub enum Cc {
     Dctcp,
     /// `prague`, with a virtual RTT that is 15 ms longer than the RTT.
     Prague {
-        /// Use a virtual RTT of at least 25 ms instead (`rtt_scaling = "rate"`).
+        /// Whether to use a virtual RTT of at least 25 ms instead (`rtt_scaling = "rate"`).
         rate_scaling: bool,
     },
     /// `vegas`.

@@ -1,13 +1,13 @@
-//! CUBIC with HyStart as Linux's `net/ipv4/tcp_cubic.c` has it (RFC 9438; Ha and Rhee, "Taming the
+//! CUBIC with HyStart, as in Linux's `net/ipv4/tcp_cubic.c` (RFC 9438; Ha and Rhee, "Taming the
 //! elephants", 2011). Fixed point throughout: time in 1/1024 s, the window in packets, C =
 //! 410/1024.
 //!
 //! Deviations from Linux: the cubic root is exact (Linux: one Newton step from a table, within 0.2
 //! %); the cubic's offset is clamped at 300 s, beyond which Linux's product overflows. Deviations
-//! from RFC 9438 in both: the window follows the cubic at most once per millisecond and, unchanged,
-//! every 32 ms; the first epoch without a known maximum gains at least 5 % per round; the Reno
-//! estimate keeps its slope above the window of the last loss; slow start ends by HyStart.
-//! `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
+//! from RFC 9438 in both: the cubic is evaluated at most once per millisecond, and while the window
+//! does not change only every 32 ms; the first epoch without a known maximum gains at least 5 %
+//! per round; the Reno estimate keeps its slope above the window of the last loss; slow start ends
+//! by HyStart. `Params::rfc9438` follows the RFC in all four (with HyStart++ in the last).
 
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use super::{CaState, Event, Ops, Sock, jiffies};
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Yield to new flows: remember less than the window at the loss if it was below the previous
-    /// maximum (RFC 9438, section 4.7).
+    /// Whether to yield to new flows: to remember less than the window at the loss if it was below
+    /// the previous maximum (RFC 9438, section 4.7).
     pub fast_convergence: bool,
-    /// Leave slow start before the queue overflows.
+    /// Whether to leave slow start before the queue overflows (HyStart).
     pub hystart: bool,
-    /// Follow RFC 9438 where Linux differs.
+    /// Whether to follow RFC 9438 where Linux differs.
     pub rfc9438: bool,
 }
 
@@ -38,17 +38,16 @@ impl Default for Params {
     }
 }
 
-/// Multiplicative decrease, of 1024 (0.7).
+/// Multiplicative decrease, in 1/1024 (0.7).
 const BETA: u32 = 717;
 const BETA_SCALE: u32 = 1024;
 /// C in 1/1024 packets per s³ (0.4): `bic_scale` 41, tenfold.
 const C: u64 = 410;
 /// Time unit 2^-10 s.
 const HZ_SHIFT: u32 = 10;
-/// Packets acknowledged per packet of growth of the Reno estimate, per window, in eighths: 8 (1+β)
-/// / (3 (1-β)).
+/// Windows acknowledged per packet of growth of the Reno estimate, in eighths: 8 (1+β) / (3 (1-β)).
 const RENO_SCALE: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
-/// Longest offset from the plateau, 1/1024 s (see the file header).
+/// Maximum time between now and the plateau, 1/1024 s (see the file header).
 const MAX_OFFSET: u64 = 300 << HZ_SHIFT;
 
 /// Algorithm that ends slow start, apart from losses.
@@ -143,7 +142,8 @@ impl Cubic {
         }
     }
 
-    /// RFC 9438, section 4.2: the target is the cubic's value one round from now.
+    /// Sets `cnt` so that the window grows to the cubic's value one round from now (RFC 9438,
+    /// section 4.2).
     #[inline]
     fn follow_cubic(&mut self, cwnd: u32, now_ms: u32) {
         let rtt_ms = self.delay_min_us.div_ceil(1000);
@@ -169,7 +169,8 @@ impl Cubic {
         }
     }
 
-    /// RFC 9438, section 4.3: not slower than Reno would be with this β.
+    /// Lowers `cnt` so that growth is not slower than Reno's would be with this β (RFC 9438,
+    /// section 4.3).
     #[inline]
     fn follow_reno(&mut self, s: &Sock) {
         // Above the window of the last reduction the RFC's estimate gains a whole packet per
@@ -249,7 +250,7 @@ impl Ops for Cubic {
         if rtt == Duration::ZERO {
             return;
         }
-        // Samples right after fast recovery measure the queue that it drained.
+        // As in Linux, samples of the first second after a reduction do not count.
         let age_ms = jiffies(now).wrapping_sub(self.epoch_start_ms);
         if self.epoch_start_ms != 0 && age_ms < 1000 {
             return;

@@ -24,9 +24,13 @@ pub struct HyStart {
     start_us: u32,
     /// Last ACK of the train.
     last_ack_us: u32,
+    /// Segment number; the first ACK above it ends the round.
     end_seq: u64,
+    /// Lowest RTT of the round.
     rtt_us: u32,
+    /// Number of the round's RTT samples, up to `MIN_SAMPLES`.
     samples: u8,
+    /// Whether a reason to end slow start was found.
     found: bool,
 }
 

@@ -12,10 +12,10 @@ const MIN_RTT_DIVISOR: u32 = 8;
 const N_RTT_SAMPLE: u8 = 8;
 const CSS_GROWTH_DIVISOR: u32 = 4;
 const CSS_ROUNDS: u8 = 5;
-/// L: growth per ACK without pacing, packets.
+/// L: maximum growth per ACK without pacing, packets.
 const LIMIT: u32 = 8;
 
-/// State of the rounds of a sender.
+/// State of the rounds of a sender; names are the RFC's.
 #[derive(Clone, Debug)]
 pub struct HyStartPlus {
     window_end: u64,

@@ -8,19 +8,19 @@ use quell_qdisc::time::{Duration, Instant, US};
 
 use super::{CaState, Ops, Sock};
 
-/// Fixed point of α.
+/// 1 in the fixed-point format of α.
 const ALPHA_UNIT: u32 = 128;
 /// α between 0.3 and 10 packets per round.
 const ALPHA_MIN: u32 = 3 * ALPHA_UNIT / 10;
 const ALPHA_MAX: u32 = 10 * ALPHA_UNIT;
-/// Fixed point of β.
+/// 1 in the fixed-point format of β.
 const BETA_UNIT: u32 = 64;
 /// β between 1/8 and 1/2 of the window.
 const BETA_MIN: u32 = BETA_UNIT / 8;
 const BETA_MAX: u32 = BETA_UNIT / 2;
 /// Windows smaller than this, packets, follow Reno (`win_thresh`).
 const MIN_WINDOW: u32 = 15;
-/// Rounds with low delay before α may reach its maximum again (`theta`).
+/// Number of rounds with low delay after which α may be at its maximum again (`theta`).
 const LOW_ROUNDS: u8 = 5;
 /// Upper bound of RTT samples, µs, for which products with α fit 32 bits in Linux.
 const RTT_MAX_US: u32 = u32::MAX / ALPHA_MAX;
@@ -39,7 +39,7 @@ pub struct Illinois {
     beta: u32,
     /// Packets that the current ACK covers.
     acked: u32,
-    /// The delay has been above the low range since α was last at its maximum.
+    /// Whether the delay has been above the low range since α was last at its maximum.
     was_above: bool,
     low_rounds: u8,
 }
@@ -68,7 +68,7 @@ impl Illinois {
         self.sum_us = 0;
     }
 
-    /// α and β for the coming round.
+    /// Sets α and β for the coming round.
     fn update(&mut self, s: &Sock) {
         if s.cwnd < MIN_WINDOW {
             self.alpha = ALPHA_UNIT;
@@ -82,8 +82,8 @@ impl Illinois {
         self.begin_round(s);
     }
 
-    /// Section 3 of the paper, f1: α is at its maximum up to 1 % of the largest delay `most`, and
-    /// falls as 1 / (k + delay) to its minimum there.
+    /// Section 3 of the paper, f1: α has its maximum for delays up to 1 % of the largest one,
+    /// `most`, and then falls as 1 / (k + delay) to its minimum at `most`.
     fn increase(&mut self, average: u32, most: u32) -> u32 {
         let low = most / 100;
         if average <= low {

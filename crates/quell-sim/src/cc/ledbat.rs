@@ -45,6 +45,7 @@ impl Delays {
         }
     }
 
+    /// Adds a sample.
     #[inline]
     pub(super) fn add(&mut self, now: Instant, delay: Duration) {
         let delay_us = num::low_u32((delay / US).min(u64::from(u32::MAX)));
@@ -145,7 +146,8 @@ mod tests {
     use super::*;
     use quell_qdisc::time::{MS, SEC};
 
-    /// A full window with one ACK per packet and this queuing delay over a base of 20 ms.
+    /// The window after a full window of `cwnd` packets is acknowledged one by one, with this
+    /// queuing delay over a base of 20 ms.
     fn round(cwnd: u32, queuing: Duration) -> u32 {
         let mut l = Ledbat::new();
         let mut s = Sock {

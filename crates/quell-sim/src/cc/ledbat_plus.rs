@@ -1,6 +1,6 @@
 //! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus-06, "LEDBAT++: congestion control for background
-//! traffic"): LEDBAT with a target of 60 ms, slower growth, multiplicative decrease, and slowdowns
-//! that let it see the path without its own queue.
+//! traffic"): LEDBAT with a target of 60 ms, slower growth, multiplicative decrease, and slowdowns,
+//! during which it measures the path without its own queue.
 //!
 //! Only the abstract of the draft could be read; the rules and constants are those that
 //! implementations of revision 01 quote (W += max(GAIN - Constant W (delay/target - 1), -W/2) per
@@ -182,8 +182,8 @@ mod tests {
         l
     }
 
-    /// A round in congestion avoidance with one ACK per packet and this queuing delay over a
-    /// base of 120 ms.
+    /// The window after a round in congestion avoidance with one ACK per packet and this queuing
+    /// delay over a base of 120 ms.
     fn round(cwnd: u32, queuing: Duration) -> u32 {
         let mut l = with_base(120 * MS);
         let mut s = Sock {

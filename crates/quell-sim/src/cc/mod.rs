@@ -154,13 +154,13 @@ impl Sock {
     pub fn in_flight(&self) -> u32 {
         (self.packets_out() + self.retrans_out).saturating_sub(self.sacked_out + self.lost_out)
     }
-    /// `tcp_in_slow_start`.
+    /// `tcp_in_slow_start`: whether the window is below the threshold.
     #[inline]
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
-    /// `tcp_is_cwnd_limited`: in slow start the window may grow to twice `max_packets_out`.
-    /// round.
+    /// `tcp_is_cwnd_limited`: whether the window may grow: it limited the sender in the last round
+    /// or, in slow start, is smaller than twice `max_packets_out`.
     #[inline]
     pub fn is_cwnd_limited(&self) -> bool {
         self.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * self.max_packets_out)
@@ -187,8 +187,8 @@ impl Sock {
         let window = u64::from(self.cwnd).max(self.nxt - self.una);
         (window * gain, self.srtt / US)
     }
-    /// Whether the rate is low enough and the path long enough for bursts of two segments: the
-    /// result of `tso_segs` without its divisions.
+    /// Whether the rate is so low and the path so long that `tso_segs` returns 2, found without its
+    /// divisions.
     #[inline]
     fn sends_pairs(&self) -> bool {
         let (packets, round) = self.per_round();
@@ -273,7 +273,7 @@ pub struct AckEvent {
     pub ece: bool,
 }
 
-/// `tcp_ca_event`.
+/// An event of the sender (`tcp_ca_event`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// First transmission after all data were acknowledged.
@@ -299,7 +299,7 @@ pub enum EcnMode {
 /// The hooks of a congestion control, named as in Linux's `tcp_congestion_ops` and called at the
 /// same places. `now` is the time of the ACK or timer being processed.
 pub trait Ops {
-    /// The connection is established.
+    /// The connection is established. `seed` is for its random numbers, if it draws any.
     fn init(&mut self, _s: &mut Sock, _now: Instant, _seed: u64) {}
     /// Returns the slow start threshold after a loss or mark; called once per reduction.
     fn ssthresh(&mut self, s: &mut Sock, now: Instant) -> u32;
@@ -338,7 +338,7 @@ pub enum CongestionControl {
     Dctcp(Dctcp),
     /// TCP Prague: scalable, for L4S.
     Prague(Prague),
-    /// Keeps a few packets queued, by RTT.
+    /// Vegas: keeps a few packets in the queue, whose number it infers from the RTT.
     Vegas(Vegas),
     /// Westwood+: Reno, but the measured bandwidth sets the window after losses.
     Westwood(Westwood),
@@ -582,7 +582,7 @@ pub(crate) fn before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
 }
 
-/// The opposite of [`before`] for different arguments.
+/// Whether `a` is after `b` on a clock that wraps.
 #[inline]
 pub(crate) fn after(a: u32, b: u32) -> bool {
     before(b, a)

@@ -24,14 +24,15 @@ impl Ops for NewReno {
     }
 }
 
-/// RFC 5681, equation 4, on the window; at least two packets.
+/// Half of the window, at least two packets (RFC 5681, equation 4, which has the flight size in
+/// place of the window).
 #[inline]
 pub(crate) fn half(s: &Sock) -> u32 {
     (s.cwnd / 2).max(2)
 }
 
-/// RFC 5681, section 3.1: a packet per acknowledged packet below the threshold, a packet per window
-/// above it.
+/// Grows the window by a packet per acknowledged packet below the threshold, and by a packet per
+/// window above it (RFC 5681, section 3.1).
 #[inline]
 pub(crate) fn cong_avoid(s: &mut Sock, acked: u32) {
     if !s.is_cwnd_limited() {
@@ -100,7 +101,7 @@ mod tests {
         };
         NewReno.cong_avoid(&mut s, Instant::ZERO, 100);
         assert_eq!((s.cwnd, s.cwnd_cnt), (20, 0));
-        // In slow start, half of the window is use enough (tcp_is_cwnd_limited).
+        // In slow start, it is enough that half of the window is used (tcp_is_cwnd_limited).
         s.ssthresh = 100;
         s.max_packets_out = 11;
         NewReno.cong_avoid(&mut s, Instant::ZERO, 2);

@@ -1,4 +1,5 @@
-//! A congestion control of another crate: takes events, returns a window.
+//! The interface of a congestion control of another crate, which receives events and returns a
+//! window.
 //!
 //! The sender does everything else as usual: it finds and resends lost segments (RFC 8985), reacts
 //! once per round trip, reduces to the window set after `on_congestion` by proportional rate
@@ -28,7 +29,7 @@ pub struct Acked {
     pub lost: u32,
     /// RTT of the newest of these packets that was sent only once.
     pub rtt: Option<Duration>,
-    /// Smoothed round trip.
+    /// Smoothed RTT.
     pub srtt: Duration,
     /// Lowest RTT so far.
     pub min_rtt: Duration,
@@ -36,11 +37,11 @@ pub struct Acked {
     pub in_flight: u32,
     /// Delivery rate of payload over the last round trip.
     pub rate: Option<Rate>,
-    /// The window limited the sender in the last round; otherwise it should not grow.
+    /// Whether the window limited the sender in the last round; otherwise it should not grow.
     pub window_limited: bool,
-    /// `rate` is from a phase in which the application had too little to send.
+    /// Whether `rate` is from a phase in which the application had too little to send.
     pub app_limited: bool,
-    /// A reduction is in progress: the sender adopts the window only at its end.
+    /// Whether a reduction is in progress: the sender adopts the window only at its end.
     pub reducing: bool,
 }
 
@@ -66,7 +67,7 @@ pub struct Sign {
     pub window: u32,
     /// Packets in flight.
     pub in_flight: u32,
-    /// Smoothed round trip.
+    /// Smoothed RTT.
     pub srtt: Duration,
 }
 
@@ -161,7 +162,7 @@ impl PartialEq for Factory {
 #[derive(Clone, Debug)]
 pub struct Outside {
     congestion: Box<dyn Congestion>,
-    /// A reduction has begun, whose cause is not yet known.
+    /// Whether a reduction has begun whose cause is not known yet.
     reduces: bool,
     /// `Sock::delivered_ce` at the last ACK.
     marked: u64,
@@ -211,10 +212,10 @@ impl Outside {
         self.pace(s);
     }
 
-    /// Passes a processed ACK on.
+    /// Passes a processed ACK to the congestion control.
     pub fn acked(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let rate = u64::from(s.mss) * u64::from(rs.delivered.max(0).unsigned_abs()) * SEC;
-        // One ACK covers few packets.
+        // The number of packets that one ACK covers fits in 32 bits.
         let marked = num::low_u32(s.delivered_ce - self.marked);
         self.marked = s.delivered_ce;
         self.congestion.on_ack(&Acked {
@@ -246,7 +247,8 @@ impl Ops for Outside {
         self.pace(s);
     }
 
-    /// The cause, and with it the threshold, follows with the change of state.
+    /// Returns the present window: `congested` sets the threshold once the change of state shows
+    /// the cause.
     fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.reduces = true;
         s.cwnd

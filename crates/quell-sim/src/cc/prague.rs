@@ -9,9 +9,9 @@
 //! The rounds are those of a virtual RTT ([`VirtualRtt`]), for which there are two of the scalings
 //! that `tcp_prague.c` has had under `prague_rtt_scaling`: the RTT plus 15 ms (default; "additive",
 //! with another number there), or at least 25 ms ("rate", the only one of 0.7). 15 ms is the
-//! queuing delay of a classic flow in DualPI2, so that with the first the rates of Prague and CUBIC
-//! stay within 1.5 of each other from 5 to 100 ms; with the second they do not
-//! (docs/lab/fidelity.md).
+//! queuing delay of a classic flow in DualPI2. With the additive scaling, the rates of Prague and
+//! CUBIC therefore differ by a factor of at most 1.5 at RTTs from 5 to 100 ms; with the other one
+//! they differ by more (docs/lab/fidelity.md).
 //!
 //! Deviations from 0.7:
 //! - A mark within a virtual round after a reduction is answered at the end of that round (RFC
@@ -81,7 +81,7 @@ pub struct Prague {
     loss_rate: u64,
     /// Slow average of the RTT, µs times 128.
     hsrtt: u64,
-    /// Moving average of the share of marks, times 16.
+    /// Moving average of the share of marks, in 2^-24, times 16.
     upscaled_alpha: u32,
     /// Growth per window of unmarked packets, 2^-20 packets.
     increase: u32,
@@ -97,7 +97,7 @@ pub struct Prague {
     /// Rounds since slow start.
     rounds: u32,
     saw_ce: bool,
-    /// A mark has arrived since the last reduction.
+    /// Whether a mark has arrived since the last reduction.
     unanswered: bool,
     in_loss: bool,
     rate_mode: bool,
@@ -186,7 +186,8 @@ impl Prague {
         self.update_increase(s);
     }
 
-    /// Flows with a short RTT grow as if it were the virtual RTT: by (rtt/virtual)² per round.
+    /// Sets the growth per round: (RTT / virtual RTT)² packets, so that a flow grows as fast as if
+    /// its RTT were the virtual one; one packet in the first rounds.
     fn update_increase(&mut self, s: &Sock) {
         let rtt_us = s.srtt / US;
         self.increase = if self.rounds < TRANSITION_ROUNDS || rtt_us == 0 {
@@ -202,7 +203,7 @@ impl Prague {
     }
 
     fn update_alpha(&mut self, s: &Sock, now: Instant) {
-        // There is nothing to learn before the first mark.
+        // Alpha stays 0 until the first mark.
         if self.saw_ce {
             let marked = s.delivered_ce - self.old_delivered_ce;
             let delivered = (s.delivered - self.old_delivered).max(1);
@@ -225,7 +226,8 @@ impl Prague {
         u64::from(micros(now).wrapping_sub(self.alpha_us))
     }
 
-    /// Unmarked packets increase window or rate in any state except after a loss.
+    /// Notes marks. In any state except after a loss, also answers them, and increases window or
+    /// rate for unmarked packets.
     fn update_cwnd(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let marked = s.delivered_ce - self.seen_ce;
         self.seen_ce = s.delivered_ce;
@@ -316,8 +318,8 @@ impl Prague {
         }
     }
 
-    /// Not below two packets per round (RFC 5681, section 3.1, equation 4): 0.7 would repair many
-    /// losses at next to no rate.
+    /// Halves window or rate, but not below two packets per round (RFC 5681, section 3.1, equation
+    /// 4): without this bound, as in 0.7, many losses would be repaired at a very low rate.
     fn enter_loss(&mut self, s: &Sock) {
         self.loss_cwnd = s.cwnd;
         self.loss_rate = self.rate;

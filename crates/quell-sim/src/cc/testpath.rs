@@ -68,7 +68,7 @@ impl Path {
         self.free_at.saturating_since(self.now) / self.service
     }
 
-    /// Sends and receives ACKs for this time.
+    /// Runs the connection for this time.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         loop {

@@ -4,7 +4,8 @@
 //!
 //! Deviations of both from the paper: loss recovery is the sender's own; slow start grows in every
 //! round and ends with the window that the measured rate needs; a round's RTT is its lowest sample.
-//! Deviation from Linux: products have 64 bits, where Linux's overflow beyond 4 294 packet seconds.
+//! Deviation from Linux: products of window and RTT have 64 bits; Linux's overflow above 4,294
+//! packets times seconds.
 
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub struct Vegas {
     round_min_us: u32,
     /// RTT samples in the round.
     samples: u32,
-    /// False while losses are repaired.
+    /// Whether the window is adjusted by the RTT: not while losses are repaired.
     active: bool,
     params: Params,
 }
@@ -163,8 +164,8 @@ mod tests {
     use super::*;
     use quell_qdisc::time::{MS, SEC, US};
 
-    /// After a round of `samples` RTTs above a base of 20 ms, in congestion avoidance unless
-    /// `ssthresh` is larger.
+    /// The sender after a round with `samples` samples of `rtt`, over a base RTT of 20 ms; it is in
+    /// congestion avoidance unless `ssthresh` is above `cwnd`.
     fn after_round(cwnd: u32, ssthresh: u32, rtt: Duration, samples: u32) -> Sock {
         let mut v = Vegas::new(Params::default());
         let mut s = Sock {

@@ -32,7 +32,7 @@ pub struct Westwood {
     reported: u64,
     rtt_ms: u32,
     min_rtt_ms: u32,
-    /// The next ACK's RTT becomes the lowest in any case.
+    /// Whether the next ACK's RTT becomes the lowest in any case.
     forget_min_rtt: bool,
     first_ack: bool,
 }
@@ -55,7 +55,8 @@ impl Default for Westwood {
 }
 
 impl Westwood {
-    /// A sample lasts a round, at least 50 ms; two filters of 7/8 smooth it.
+    /// Ends the current sample if it has lasted longer than both the RTT and 50 ms. Two low-pass
+    /// filters of weight 7/8 smooth the samples.
     #[inline]
     fn update_bandwidth(&mut self, now_ms: u32) {
         let since = now_ms.wrapping_sub(self.sample_start_ms);
@@ -74,8 +75,8 @@ impl Westwood {
         self.sample_start_ms = now_ms;
     }
 
-    /// Bytes that arrived: a duplicate ACK counts as one segment, which the cumulative ACK does not
-    /// count again.
+    /// Number of bytes that an ACK newly reports: one segment for a duplicate ACK, which the next
+    /// cumulative ACK does not count again.
     #[inline]
     fn newly_arrived(&mut self, s: &Sock) -> u64 {
         let mss = u64::from(s.mss);

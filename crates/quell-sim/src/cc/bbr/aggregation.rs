@@ -1,6 +1,6 @@
-//! Estimate of ACK aggregation (Wi-Fi, offloads, thinned ACKs): packets acknowledged at once in
-//! excess of the bandwidth. The silence between such bursts of ACKs requires as many more in
-//! flight.
+//! Estimate of ACK aggregation (Wi-Fi, offloads, thinned ACKs): the number of packets by which
+//! bursts of ACKs exceed what the bandwidth delivers. As many more packets must be in flight to
+//! bridge the silence between the bursts.
 
 use quell_qdisc::num;
 use quell_qdisc::time::Instant;
@@ -18,6 +18,7 @@ const SILENCE_US: u64 = 100_000;
 /// The estimate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aggregation {
+    /// Start of the epoch over which the excess is counted, and packets acknowledged in it.
     epoch_start_us: u32,
     epoch_acked: u32,
     /// Largest excess in the current and the last half window, packets.

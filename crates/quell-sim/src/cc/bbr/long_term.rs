@@ -10,9 +10,9 @@ use super::{BW_UNIT, UNIT, bytes_per_second};
 
 /// Minimum number of rounds of an interval, which is abandoned after four times as many.
 const ROUNDS: u8 = 4;
-/// Share of loss, of 256, that makes an interval lossy.
+/// Share of loss, in 1/256, that makes an interval lossy.
 const LOSS: u64 = 50;
-/// Two intervals agree within an eighth or 4 kbit/s.
+/// The bandwidths of two intervals agree if they differ by at most an eighth or 4 kbit/s.
 const RATIO: u64 = UNIT as u64 / 8;
 const DIFF_BYTES: u64 = 4000 / 8;
 /// Number of rounds for which a policer's rate is used.
@@ -137,7 +137,8 @@ mod tests {
     use super::*;
     use quell_qdisc::time::MS;
 
-    /// Twelve rounds of 100 ms with 100 packets delivered and `lost` lost.
+    /// The sampler after twelve rounds of 100 ms, in each of which 100 packets were delivered and
+    /// `lost` were lost.
     fn after_rounds(lost: u32) -> (LongTerm, Sock, Instant) {
         let (mut l, mut s) = (LongTerm::default(), Sock::new(1448, 100));
         let mut now = Instant::from_secs(1);

@@ -2,11 +2,11 @@
 //! "BBR: congestion-based congestion control", ACM Queue 14(5), 2016;
 //! draft-cardwell-iccrg-bbr-congestion-control-00): a model of the path (bottleneck bandwidth and
 //! round trip without queuing) sets pacing rate and window. Bandwidth is in packets per µs, times
-//! 2^24; gains are of 256.
+//! 2^24; gains are in 1/256.
 //!
 //! Deviations from Linux: delivery times are the time of the current ACK (they differ only for ACKs
-//! that deliver nothing); a generator of the flow's own draws the phase in which PROBE_BW starts;
-//! there is no limit on the window or the rate.
+//! that deliver nothing); each flow has its own random numbers, which select the phase in which
+//! PROBE_BW starts; there is no limit on the window or the rate.
 
 mod aggregation;
 mod long_term;
@@ -173,8 +173,8 @@ impl Bbr {
         num::low_u32((((w * u64::from(gain)) >> 8) + BW_UNIT - 1) >> BW_SCALE)
     }
 
-    /// Adds packets that end systems hold in bursts, and makes the number even against delayed
-    /// ACKs.
+    /// Adds to a window the packets that end systems hold in bursts, and makes it even, because
+    /// receivers delay ACKs.
     #[inline]
     fn quantization_budget(&self, s: &Sock, cwnd: u32) -> u32 {
         let even = (cwnd + 3 * tso_segs_goal(s) + 1) & !1;
@@ -458,7 +458,7 @@ pub(super) mod tests {
         assert_eq!(bbr(&p).mode, Mode::Startup);
         let first = p.s.pacing_rate;
         p.run_for(100 * MS);
-        // Two rounds: a factor of four, more or less as the bursts of a round fall.
+        // Two rounds: a factor of about four, which depends on the times of the bursts.
         let factor = p.s.pacing_rate as f64 / first as f64;
         assert!((3.0..5.0).contains(&factor), "{factor}");
     }

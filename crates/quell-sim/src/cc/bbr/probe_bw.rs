@@ -7,7 +7,7 @@ use quell_qdisc::time::Instant;
 use super::super::{RateSample, Sock, micros};
 use super::{Bbr, Mode, UNIT};
 
-/// Pacing gains, of 256: 5/4 to probe, 3/4 to drain the queue of the probe, 1 to cruise.
+/// Pacing gains, in 1/256: 5/4 to probe, 3/4 to drain the queue of the probe, 1 to cruise.
 pub(super) const CYCLE: [u16; 8] = [320, 192, 256, 256, 256, 256, 256, 256];
 /// Number of phases in which the cycle can start: all but the draining one.
 const START_PHASES: u64 = 7;

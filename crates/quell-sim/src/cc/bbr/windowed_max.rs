@@ -48,7 +48,7 @@ impl WindowedMax {
             s[1] = new;
             s[2] = new;
         } else if s[2].t == s[1].t && age > win / 2 {
-            // Likewise a third best from the second half.
+            // Half of the window without a third best: take one from the second half.
             s[2] = new;
         }
     }

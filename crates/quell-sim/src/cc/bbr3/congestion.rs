@@ -51,7 +51,7 @@ fn inflight_at_loss(inflight: u32, lost: u32) -> u32 {
 }
 
 impl Bbr3 {
-    /// SaveStateUponLoss.
+    /// SaveStateUponLoss: saves what is restored if losses prove spurious.
     pub(super) fn save_state(&mut self, s: &Sock) {
         self.save_cwnd(s);
         self.undo = Undo {
@@ -88,7 +88,8 @@ impl Bbr3 {
         }
     }
 
-    /// HandleInflightTooHigh.
+    /// HandleInflightTooHigh: sets the long-term bound when a probe has lost too much, and ends the
+    /// probe.
     fn handle_inflight_too_high(
         &mut self,
         s: &mut Sock,
@@ -107,7 +108,8 @@ impl Bbr3 {
         }
     }
 
-    /// IsInflightTooHigh, for the packet of the ACK's sample.
+    /// IsInflightTooHigh: whether more than LossThresh of the packets in flight with the packet of
+    /// the ACK's sample are lost.
     pub(super) fn is_inflight_too_high(rs: &RateSample) -> bool {
         u64::from(rs.lost) * 100 > u64::from(rs.tx_in_flight) * LOSS_PERCENT
     }
@@ -131,7 +133,8 @@ impl Bbr3 {
         self.inflight_longterm = self.bdp(UNIT).max(self.inflight_latest);
     }
 
-    /// UpdateLatestDeliverySignals.
+    /// UpdateLatestDeliverySignals: notes the highest bandwidth and volume delivered in this round
+    /// of loss detection.
     pub(super) fn update_latest_signals(&mut self, s: &Sock, sample: &Sample) {
         self.bw_latest = self.bw_latest.max(sample.bw);
         self.inflight_latest = self.inflight_latest.max(sample.delivered);
@@ -141,7 +144,8 @@ impl Bbr3 {
         }
     }
 
-    /// AdvanceLatestDeliverySignals.
+    /// AdvanceLatestDeliverySignals: in a new round, starts the maxima of the round again with this
+    /// sample.
     pub(super) fn advance_latest_signals(&mut self, sample: &Sample) {
         if self.loss_round_start {
             self.bw_latest = sample.bw;
@@ -149,15 +153,15 @@ impl Bbr3 {
         }
     }
 
-    /// ResetCongestionSignals.
+    /// ResetCongestionSignals: discards the losses and the maxima of the round.
     pub(super) fn reset_congestion_signals(&mut self) {
         self.is_loss_in_round = false;
         self.bw_latest = 0;
         self.inflight_latest = 0;
     }
 
-    /// The part of UpdateCongestionSignals after the maximum: unless a probe is in progress, lowers
-    /// the short-term bounds once per round with losses, by at most 30 %.
+    /// UpdateCongestionSignals without UpdateMaxBw: unless a probe is in progress, lowers the
+    /// short-term bounds once per round with losses, by at most 30 %.
     pub(super) fn update_congestion_signals(&mut self, s: &Sock) {
         if !self.loss_round_start {
             return;
@@ -175,13 +179,14 @@ impl Bbr3 {
         self.is_loss_in_round = false;
     }
 
-    /// ResetShortTermModel.
+    /// ResetShortTermModel: removes the short-term bounds.
     pub(super) fn reset_short_term(&mut self) {
         self.bw_shortterm = INFINITE;
         self.inflight_shortterm = INFINITE;
     }
 
-    /// HandleSpuriousLossDetection.
+    /// HandleSpuriousLossDetection: restores the window, the bounds and the state before losses
+    /// that proved spurious.
     pub(super) fn handle_spurious_loss(&mut self, s: &mut Sock) {
         self.restore_cwnd(s);
         self.is_loss_in_round = false;

@@ -1,13 +1,14 @@
 //! BBR, version 3, by draft-ietf-ccwg-bbr (its repository's state of 3 August 2026, after revision
 //! 06): the model of version 1 with bounds on rate and volume learned from losses. Names are the
 //! draft's; sections are cited by their titles. Bandwidth is in packets per µs, times 2^24; gains
-//! are of 256; volumes count packets.
+//! are in 1/256; volumes count packets.
 //!
-//! Choices and deviations: ACKs that report losses count as the discontiguous ranges that end
-//! Startup, as in the authors' code; all connections count as having SACK; no round begins without
-//! a valid delivery rate. ECN ("ECN": any mark must be treated as congestion): a round with marks
-//! counts as one whose losses exceed the limit. The volume in flight at the pacer's next departure
-//! is not estimated. Bursts are the sender's (`CongestionControl::tso_segs`).
+//! Choices and deviations: each ACK that reports losses counts as one of the discontiguous ranges
+//! whose number ends Startup, as in the authors' code; all connections count as having SACK; no
+//! round begins without a valid delivery rate. ECN ("ECN": any mark must be treated as congestion):
+//! a round with marks counts as one whose losses exceed the limit. The volume in flight at the
+//! pacer's next departure is not estimated. Bursts are the sender's
+//! (`CongestionControl::tso_segs`).
 
 mod congestion;
 mod probe_bw;
@@ -160,7 +161,7 @@ pub struct Bbr3 {
     probe_rtt_round_done: bool,
     idle_restart: bool,
     seen_rtt: bool,
-    /// A mark was echoed and has not been answered.
+    /// Whether a mark was echoed and has not been answered.
     marked: bool,
 }
 
@@ -248,7 +249,7 @@ impl Bbr3 {
         self.quantization_budget(s, self.bdp_of(bw, gain))
     }
 
-    /// TargetInflight.
+    /// TargetInflight: the BDP, at most the window.
     fn target_inflight(&self, s: &Sock) -> u32 {
         self.bdp(UNIT).min(s.cwnd)
     }
@@ -277,7 +278,7 @@ impl Bbr3 {
         }
     }
 
-    /// UpdateACKAggregation.
+    /// UpdateACKAggregation: notes by how many packets ACKs exceed what the bandwidth delivers.
     fn update_aggregation(&mut self, s: &Sock, now_us: u64, acked: u32) {
         let expected = |start: u64| {
             num::low_u64(u128::from(self.bw) * u128::from(now_us - start) / u128::from(BW_UNIT))
@@ -298,14 +299,14 @@ impl Bbr3 {
         self.extra_acked.update(window, self.rounds, extra);
     }
 
-    /// ResetFullBW, with a baseline.
+    /// ResetFullBW: starts the search for a plateau again, with this bandwidth as baseline.
     fn reset_full_bw(&mut self, bw: u32) {
         self.full_bw = bw;
         self.full_bw_count = 0;
         self.full_bw_now = false;
     }
 
-    /// CheckFullBWReached.
+    /// CheckFullBWReached: notes when the bandwidth has reached a plateau.
     fn check_full_bw(&mut self, rs: &RateSample, sample: &Sample) {
         if self.full_bw_now || !self.round_start || rs.app_limited || sample.bw == 0 {
             return;
@@ -336,7 +337,7 @@ impl Bbr3 {
         }
     }
 
-    /// SetPacingRateWithGain.
+    /// SetPacingRateWithGain: until the pipe is full, the rate only rises.
     fn set_pacing_rate(&mut self, s: &mut Sock, gain: u16) {
         if !self.seen_rtt && s.srtt != Duration::ZERO {
             self.init_pacing_rate(s);
@@ -347,7 +348,8 @@ impl Bbr3 {
         }
     }
 
-    /// InitPacingRate.
+    /// InitPacingRate: the initial window per round (1 ms while the RTT is unknown), with Startup's
+    /// gain.
     fn init_pacing_rate(&mut self, s: &mut Sock) {
         let rtt_us = if s.srtt == Duration::ZERO {
             1_000
@@ -388,7 +390,7 @@ impl Bbr3 {
         s.cwnd = s.cwnd.min(self.cwnd_bound());
     }
 
-    /// BoundCwndForModel.
+    /// BoundCwndForModel: the upper bound of the window in this state.
     fn cwnd_bound(&self) -> u32 {
         let longterm = match self.state {
             State::ProbeRtt | State::ProbeBwCruise => self.inflight_with_headroom(),
@@ -444,7 +446,8 @@ impl Ops for Bbr3 {
         }
     }
 
-    /// HandleRestartFromIdle.
+    /// HandleRestartFromIdle: after idle time in ProbeBW, paces at the estimated bandwidth, without
+    /// gain.
     fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         if e != Event::TxStart || s.app_limited == 0 {
             return;
@@ -459,7 +462,7 @@ impl Ops for Bbr3 {
         }
     }
 
-    /// UpdateOnACK.
+    /// UpdateOnACK: updates model, state, rate and window.
     fn cong_control(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let now_us = clock(now);
         let valid = rs.delivered >= 0;

@@ -1,5 +1,5 @@
 //! ProbeBW: down until the queue is empty, cruise, refill the pipe for a round, then up until rate
-//! or losses say that it is full.
+//! or losses show that it is full.
 
 use quell_qdisc::num;
 
@@ -57,7 +57,7 @@ impl Bbr3 {
         self.raise_slope(s);
     }
 
-    /// PickProbeWait.
+    /// PickProbeWait: draws the time to the next probe.
     fn pick_probe_wait(&mut self) {
         // Numerical Recipes' generator is random enough to separate the probes of flows.
         let draw = |random: u32| random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -67,7 +67,7 @@ impl Bbr3 {
         self.probe_wait_us = MIN_WAIT_US + ((u64::from(self.random) * WAIT_SPREAD_US) >> 32);
     }
 
-    /// UpdateProbeBWCyclePhase.
+    /// UpdateProbeBWCyclePhase: changes to the next state of the cycle if it is time.
     pub(super) fn update_probe_bw(
         &mut self,
         s: &Sock,
@@ -136,7 +136,7 @@ impl Bbr3 {
         self.full_bw_now
     }
 
-    /// InflightWithHeadroom.
+    /// InflightWithHeadroom: the long-term volume less the headroom.
     pub(super) fn inflight_with_headroom(&self) -> u32 {
         if self.inflight_longterm == INFINITE {
             return INFINITE;
@@ -148,7 +148,7 @@ impl Bbr3 {
             .max(MIN_CWND)
     }
 
-    /// RaiseInflightLongtermSlope.
+    /// RaiseInflightLongtermSlope: doubles the growth per round of the long-term volume.
     fn raise_slope(&mut self, s: &Sock) {
         let growth = 1u32 << self.bw_probe_up_rounds;
         self.bw_probe_up_rounds = (self.bw_probe_up_rounds + 1).min(MAX_DOUBLINGS);
@@ -169,7 +169,8 @@ impl Bbr3 {
         }
     }
 
-    /// AdaptLongTermModel. Returns true if it has changed the state.
+    /// AdaptLongTermModel: evaluates the ACKs of a probe, and raises the long-term volume if few
+    /// packets are lost. Returns true if it has changed the state.
     fn adapt_long_term(&mut self, s: &Sock, rs: &RateSample) -> bool {
         if self.ack_phase == AckPhase::ProbeStarting && self.round_start {
             self.ack_phase = AckPhase::ProbeFeedback;

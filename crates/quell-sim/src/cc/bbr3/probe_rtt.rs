@@ -16,7 +16,7 @@ const DURATION_US: u64 = 200_000;
 pub(super) const CWND_GAIN: u16 = UNIT / 2;
 
 impl Bbr3 {
-    /// UpdateMinRTT.
+    /// UpdateMinRTT: takes a sample of the RTT, and checks whether a probe is due.
     pub(super) fn update_min_rtt(&mut self, now_us: u64, rs: &RateSample) {
         self.probe_rtt_expired = now_us > self.probe_rtt_min_stamp_us + INTERVAL_US;
         let rtt_us = num::low_u32(rs.rtt.as_micros());
@@ -31,12 +31,12 @@ impl Bbr3 {
         }
     }
 
-    /// ProbeRTTCwnd.
+    /// ProbeRTTCwnd: half a BDP, at least `MIN_CWND`.
     pub(super) fn probe_rtt_cwnd(&self) -> u32 {
         self.bdp(CWND_GAIN).max(MIN_CWND)
     }
 
-    /// CheckProbeRTT.
+    /// CheckProbeRTT: begins a probe if it is due, and continues one.
     pub(super) fn check_probe_rtt(&mut self, s: &mut Sock, now_us: u64, rs: &RateSample) {
         if self.state != State::ProbeRtt && self.probe_rtt_expired && !self.idle_restart {
             self.save_cwnd(s);
@@ -53,7 +53,7 @@ impl Bbr3 {
         }
     }
 
-    /// HandleProbeRTT.
+    /// HandleProbeRTT: ends the probe after 200 ms and a round with half a BDP in flight.
     fn hold_probe_rtt(&mut self, s: &mut Sock, now_us: u64) {
         // The low rates of this state must not count as bandwidth.
         s.app_limited = (s.delivered + u64::from(s.in_flight())).max(1);
@@ -71,7 +71,7 @@ impl Bbr3 {
         }
     }
 
-    /// CheckProbeRTTDone and ExitProbeRTT.
+    /// CheckProbeRTTDone and ExitProbeRTT: after 200 ms, restores the window and leaves ProbeRTT.
     pub(super) fn check_probe_rtt_done(&mut self, s: &mut Sock, now_us: u64) {
         if self.probe_rtt_done_us == 0 || now_us <= self.probe_rtt_done_us {
             return;
