@@ -16,12 +16,13 @@ use crate::port::Port;
 use crate::scenario::wifi::{Category, Ends, Wifi};
 use crate::scenario::{self, FlowKind, Scenario};
 
-/// Maximum number of queues: 8 bits number them.
+/// Maximum number of queues: their numbers have 8 bits.
 const MAX_QUEUES: usize = 254;
 
 /// A path as a list of queues, each by sender, receiver and category.
 type Way = Vec<(u16, u16, Category)>;
 
+/// The queues on the path of a flow's data.
 fn queues(wifi: &Wifi, ends: &Ends) -> Result<Way, Error> {
     let way = wifi.way(ends.from, ends.to)?;
     Ok(way

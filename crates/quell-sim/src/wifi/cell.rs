@@ -92,9 +92,10 @@ pub struct Node {
     nav: Instant,
     /// Start of its last data frame; `NEVER` before the first.
     data_at: Instant,
-    /// Time that it sensed the channel busy, and the part of that not due to its own exchanges;
-    /// below, with the time, at the ends of the last two windows.
+    /// Time for which it sensed the channel busy, and the part of that which is not due to its own
+    /// exchanges.
     busy: (Duration, Duration),
+    /// The ends of the last two windows, and `busy` at these times.
     marks: [(Instant, Duration, Duration); 2],
 }
 
@@ -137,7 +138,9 @@ pub struct Cell {
     next: Instant,
     /// End of the next MPDU that ends before its PPDU.
     mpdu_at: Instant,
+    /// End of the current window over which the gauges count.
     roll_at: Instant,
+    /// Start of the present busy time, while a frame is on the air.
     busy_since: Instant,
     pub totals: Totals,
     /// Packets delivered, each with the port that it was sent from.
@@ -147,8 +150,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell of nodes, given the nodes that hear each. `contenders` are sorted by node and
-    /// priority.
+    /// A cell; `audiences` are, by node, the nodes that hear it. `contenders` are sorted by node
+    /// and priority.
     pub fn new(
         config: Config,
         audiences: Vec<Vec<u16>>,
@@ -221,7 +224,7 @@ impl Cell {
         self.next_hop[port * self.links.len() + usize::from(last)]
     }
 
-    /// A packet has entered a queue.
+    /// Handles a packet that has entered a queue.
     #[inline]
     pub fn arrived(&mut self, now: Instant, port: usize, ports: &mut [Port]) {
         let link = &mut self.links[port];
@@ -232,7 +235,8 @@ impl Cell {
         }
     }
 
-    /// Refills the hardware outside an exchange. If it was empty, its backoff begins.
+    /// Refills the hardware's queue. If that was empty, the contender plans its access to the
+    /// channel, with a backoff if the channel is not free.
     fn refill(&mut self, c: usize, now: Instant, ports: &mut [Port]) {
         let idle = self.contenders[c].hardware.is_empty();
         self.fill(c, now, ports);
@@ -276,7 +280,7 @@ impl Cell {
         self.next = frames.chain(dues).chain(starts).min().unwrap_or(NEVER);
     }
 
-    /// A contender's backoff has ended.
+    /// Starts an exchange of a contender whose backoff has ended.
     fn access(&mut self, c: usize, now: Instant, ports: &mut [Port]) {
         let node = usize::from(self.contenders[c].node);
         if self.nodes[node].sending {
@@ -436,8 +440,8 @@ impl Cell {
         }
     }
 
-    /// MPDUs of A-MPDUs on the air are delivered to the upper layer one by one (9.21.7.6.2), the
-    /// last one when its frame ends.
+    /// Delivers the MPDUs that have ended of A-MPDUs on the air to the upper layer one by one
+    /// (9.21.7.6.2); the last one is delivered when its frame ends.
     fn mpdus_arrive(&mut self, now: Instant, ports: &mut [Port]) {
         self.mpdu_at = NEVER;
         for i in 0..self.on_air.len() {
@@ -573,7 +577,7 @@ impl Cell {
         }
     }
 
-    /// Ends an exchange.
+    /// Ends an exchange; `answered`: the sender has received the acknowledgement.
     fn finish(&mut self, c: usize, answered: bool, now: Instant, ports: &mut [Port]) {
         let Some(x) = self.contenders[c].exchange.take() else {
             return;
@@ -612,8 +616,8 @@ impl Cell {
         }
     }
 
-    /// Within a transmission opportunity the next exchange follows without a backoff, if it fits
-    /// completely (9.19.2.4).
+    /// Prepares the next exchange of a transmission opportunity, which follows without a backoff,
+    /// if it fits completely (9.19.2.4). Returns whether there is one.
     fn continues_txop(&mut self, c: usize, now: Instant, ports: &mut [Port]) -> bool {
         let end = self.contenders[c].txop_end;
         if end <= now || !self.prepare(c, now + SIFS, ports) {
@@ -651,9 +655,9 @@ impl Cell {
         }
     }
 
-    /// Sets the earliest time at which a discipline that releases no packet before a given time is
-    /// to be asked again. Called when the hardware has room; if it is full, it is refilled once a
-    /// place is free.
+    /// Sets the time of the next attempt to dequeue from disciplines that release no packet before
+    /// a given time. Called when the hardware has room; if it is full, it is refilled once a place
+    /// is free.
     fn set_wake(&mut self, c: usize, now: Instant) {
         let links = self.contenders[c].links.iter();
         let times = links.map(|l| self.links[usize::from(*l)].not_before);
@@ -724,7 +728,7 @@ impl Cell {
         }
     }
 
-    /// Ends a window of the shares.
+    /// Ends a window over which the gauges count.
     fn roll(&mut self, now: Instant) {
         self.roll_at = now + WINDOW;
         for node in &mut self.nodes {

@@ -44,7 +44,7 @@ const FIVE_SIXTHS: [f64; 7] = [
     67_884_974.0,
 ];
 
-/// The probability that an MPDU is lost, as a function of its length, one row per MCS.
+/// The probability that an MPDU is lost, by its MCS and length.
 #[derive(Clone, Debug)]
 pub enum Errors {
     /// By MCS modulo 8, independent of the length.
@@ -140,6 +140,7 @@ impl Bursts {
         if hit { noise.loss } else { 0.0 }
     }
 
+    /// Starts the next period.
     fn turn(&mut self, noise: &Noise) {
         self.noisy = !self.noisy;
         let mean = if self.noisy { noise.noisy } else { noise.quiet };

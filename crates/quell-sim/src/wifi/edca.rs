@@ -23,7 +23,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// The defaults of 802.11n (table 8-105), with the scenario's values in their place.
+    /// The scenario's values, and the defaults of 802.11n (table 8-105) for those that it does not
+    /// set.
     pub fn new(category: Category, access: &Access) -> Self {
         let (aifsn, cwmin, cwmax, txop) = match category {
             Category::BestEffort => (3, 15, 1023, 0),
@@ -86,7 +87,9 @@ pub struct Contender {
     pub txop_end: Instant,
     /// End of the AIFS, after which the backoff counts; `NEVER` while the channel is busy.
     ready_at: Instant,
+    /// Slots left of the backoff.
     slots: u64,
+    /// Contention window, slots.
     window: u32,
     /// Number of consecutive failed exchanges.
     pub failures: u32,
@@ -112,7 +115,7 @@ impl Contender {
         }
     }
 
-    /// The channel is idle from `base` on, or from an earlier time.
+    /// Lets the AIFS start at `base`, the time from which the channel is idle.
     #[inline]
     pub fn idle_from(&mut self, base: Instant) {
         self.ready_at = base + self.params.aifs;
@@ -139,8 +142,9 @@ impl Contender {
         self.start_at = NEVER;
     }
 
-    /// Sets the time to send, if there is anything to send and the node is `free`. If the backoff
-    /// ended before there was anything to send, it sends at the next slot boundary.
+    /// Sets the time to send, if there is anything to send and the node is `free`, that is, not in
+    /// an exchange. If the backoff ended before there was anything to send, this is the next slot
+    /// boundary.
     #[inline]
     pub fn plan(&mut self, now: Instant, free: bool) {
         self.start_at = if !free || self.hardware.is_empty() || self.ready_at == NEVER {

@@ -25,11 +25,11 @@ struct Mpdu {
     bytes: u32,
     packets: u32,
     tries: u32,
-    /// It is in the current exchange.
+    /// Whether it is in the current exchange.
     sent: bool,
-    /// The receiver has it.
+    /// Whether the receiver has received it.
     received: bool,
-    /// It is acknowledged or given up.
+    /// Whether it is acknowledged or given up.
     gone: bool,
 }
 
@@ -51,7 +51,7 @@ impl Arriving {
 }
 
 impl Mpdu {
-    /// Bytes of the A-MSDU if a packet joins that would make an MPDU of `bytes` by itself.
+    /// Size of its A-MSDU, bytes, with one more packet, whose own MPDU would have `bytes`.
     fn packed(&self, bytes: u32) -> u32 {
         let first = if self.packets == 1 { AMSDU_BYTES } else { 0 };
         (self.bytes - MAC_BYTES + first).next_multiple_of(4) + AMSDU_BYTES + bytes - MAC_BYTES
@@ -140,7 +140,7 @@ pub struct AirLink {
     /// Error model of its frames.
     pub errors: Errors,
     pub rate: Control,
-    /// Airtime deficit of the fair scheduler: what remains of its share, ns.
+    /// Airtime that remains of its share in the fair scheduler, ns (`deficit` of mac80211).
     pub deficit: i64,
     pub counts: Counts,
     /// Acknowledged bits per second of airtime, a moving average of weight 1/8.
@@ -202,8 +202,9 @@ impl AirLink {
     }
 
     /// Dequeues packets for the next PPDU, in addition to the MPDUs that already wait, and claims
-    /// all of them. There must be room for a packet as long as the last one; a longer one that does
-    /// not fit goes into the following PPDU.
+    /// all of them. A packet is dequeued if there is room for one as long as the last one; if it is
+    /// longer and does not fit, it goes into the following PPDU. Returns the number of MPDUs
+    /// claimed, and their bytes.
     pub fn claim(&mut self, now: Instant, port: &mut Port, limits: &Limits) -> (u32, u32) {
         let most = limits.bytes[usize::from(self.rate.best(now))];
         let mut frames = self.open.0.saturating_sub(self.claimed.0);
@@ -291,8 +292,8 @@ impl AirLink {
             .for_each(|m| m.sent = false);
     }
 
-    /// The PPDU is on the air from `began` on for `time`. Returns the end of its first MPDU;
-    /// `NEVER` if that is the last.
+    /// Notes that the composed PPDU is on the air from `began` on for `time`. Returns the end of
+    /// its first MPDU; `NEVER` if that is the last.
     pub fn depart(&mut self, began: Instant, time: Duration) -> Instant {
         let mut sent = self.window.iter().take(WINDOW).filter(|m| m.sent);
         let first = sent.next().map_or(0, |m| m.bytes);
@@ -308,9 +309,9 @@ impl AirLink {
         self.arriving.end(first)
     }
 
-    /// An MPDU of the PPDU on the air ends at the receiver, which receives it unless another frame
-    /// overlapped (`clean` is false) or it is lost. Returns the end of the next one; `NEVER` if
-    /// that is the last.
+    /// Handles the end of an MPDU of the PPDU on the air. The receiver receives it unless another
+    /// frame overlapped (`clean` is false) or it is lost. Returns the end of the next one; `NEVER`
+    /// if that is the last.
     pub fn arrive(&mut self, mcs: u8, clean: bool, noise: &mut Bursts, rng: &mut Rng) -> Instant {
         let a = &mut self.arriving;
         let mut rest = self.window.iter_mut().take(WINDOW).skip(a.next);
@@ -379,8 +380,8 @@ impl AirLink {
         self.open.0 == 0
     }
 
-    /// Delivers in order what the receiver has. An MPDU that was given up does not delay those
-    /// after it, as after a block ACK request.
+    /// Delivers, in order, the packets that the receiver has received. An MPDU that was given up
+    /// does not delay those after it, as after a block ACK request.
     pub fn deliver(&mut self, now: Instant, port: &mut Port, mut up: impl FnMut(Pkt)) {
         while let Some(m) = self.window.get(self.delivered)
             && (m.received || m.gone)

@@ -14,7 +14,7 @@ const UPDATE: Duration = Duration::from_millis(50);
 const KEEP: f64 = 0.75;
 /// One PPDU in this many probes another rate.
 const PROBE: u64 = 16;
-/// A rate with a lower success probability counts as without throughput.
+/// A rate with a lower share of received MPDUs counts as having no throughput.
 const HOPELESS: f64 = 0.1;
 
 /// The rate control of one link.
@@ -73,11 +73,14 @@ impl Control {
     }
 }
 
+/// Statistics of one rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Experience {
+    /// The rate itself, bit/s.
     bps: f64,
     /// Smoothed share of MPDUs that were received; None: never used.
     share: Option<f64>,
+    /// MPDUs sent and received since the last update.
     sent: u32,
     good: u32,
 }
@@ -86,9 +89,11 @@ struct Experience {
 #[derive(Clone, Debug)]
 pub struct Minstrel {
     rates: Vec<Experience>,
+    /// The rate of the highest throughput, and the most reliable one, as MCS.
     best: u8,
     surest: u8,
     update_at: Instant,
+    /// Number of PPDUs until the next probe.
     until_probe: u64,
 }
 
