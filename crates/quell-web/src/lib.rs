@@ -1,8 +1,9 @@
 //! quell-sim for a browser: one run per call, text in and text out, through three C functions that
 //! JavaScript calls without generated code.
 //!
-//! The caller gets a buffer from [`request`], writes a [`Request`] as JSON into it, calls [`run`],
-//! and reads as many bytes as that returned from [`answer`]: an [`Answer`] as JSON.
+//! The caller gets a buffer from [`request`], writes a [`Request`] as JSON into it and calls
+//! [`run`], which returns a length in bytes. At the address that [`answer`] returns, the caller
+//! then reads as many bytes: an [`Answer`] as JSON.
 // Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, whose name says
 // what happens to a value that does not fit.
 #![cfg_attr(
@@ -13,7 +14,7 @@
         clippy::cast_sign_loss
     )
 )]
-#![allow(unsafe_code)] // Of Rust's unsafe, only the attribute that exports a function under its own name.
+#![allow(unsafe_code)] // only for the attribute that exports a function under its own name
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -62,7 +63,9 @@ pub enum Answer {
 }
 
 thread_local! {
+    /// The buffer for the request.
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The last answer.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -114,7 +117,7 @@ fn simulate(request: Request) -> Result<Answer, Error> {
     };
     let scenario = Source::load(None, &overrides)?.read()?;
     let options = RunOptions {
-        // At least 1 ns.
+        // A bin has a width of at least 1 ns.
         series_bin: Some(scenario.duration / request.bins.clamp(1, scenario.duration.as_nanos())),
         pcap: None,
     };
