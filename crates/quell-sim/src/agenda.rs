@@ -1,9 +1,9 @@
 //! Order of events: a tournament tree with one time per source, which is a timer of a flow or a
 //! class of wires. Each node has eight children.
 //!
-//! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by
-//! time and then by source. 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of
-//! 65,535 flows.
+//! A key has the time in its upper 47 bits and the source in its lower 17, so that one comparison
+//! orders by time and then by source. 47 bits of nanoseconds are 39 hours; 17 bits are enough for
+//! two timers of each of 65,535 flows.
 //!
 //! A heap needs fewer comparisons, but the processor cannot predict how far an entry sinks. Here a
 //! change compares the eight keys of one group per level, up to the root.

@@ -34,7 +34,7 @@ pub struct Report {
     pub finite: bool,
     /// Completion times, ns; None unless `finite`.
     pub fct: Option<Box<Hist>>,
-    /// Short transfers not started because no slot was free.
+    /// Number of short transfers that were not started because no slot was free.
     pub refused: u64,
     /// Delays of the packets; None if not measured.
     pub delays: Option<Box<Delays>>,
@@ -105,7 +105,7 @@ impl Totals {
 }
 
 impl Report {
-    /// Direction of the data, in the words of records.
+    /// Direction of the data, as in records.
     pub fn direction(&self) -> &'static str {
         if self.down { "down" } else { "up" }
     }

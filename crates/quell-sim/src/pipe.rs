@@ -33,6 +33,7 @@ pub struct Chain {
 /// An item to be put back on its wire: class, time, order at the same instant, node.
 pub type Requeued = (u16, Instant, (u32, u32), u32);
 
+/// Wires with the same delay and the same target, whose meaning the owner defines.
 #[derive(Clone, Debug)]
 struct Class {
     delay: Duration,
@@ -160,7 +161,7 @@ impl<T: Copy + Default> Pipes<T> {
     }
 }
 
-// Items in chains: see `lookahead.rs`.
+// Methods for items in chains, which `lookahead.rs` uses.
 impl<T: Copy + Default> Pipes<T> {
     /// Shortest time between an item's departure and its arrival.
     pub fn least_delay(&self) -> Duration {

@@ -76,7 +76,7 @@ impl Port {
         }
     }
 
-    /// A port of a wireless cell: it has no line of its own, the cell dequeues its packets.
+    /// A port of a wireless cell. It has no line of its own: the cell dequeues its packets.
     pub fn in_cell(link: &Link, queue: &Queue, duration: Duration, seed: u64, name: &str) -> Self {
         let hosts = Hosts {
             key: seed,

@@ -9,8 +9,8 @@ use quell_qdisc::time::{Duration, Instant, SEC};
 
 use crate::packet::FlowId;
 
-/// Far hosts that delay their answers: an attack on the control loop of the rate
-/// (`examples/liars.rs`).
+/// Reflectors and far hosts that delay their answers: an attack on the control loop of a shaper's
+/// rate (`examples/liars.rs`).
 #[derive(Clone, Debug, Default)]
 pub struct DelayAttack {
     /// Number of reflectors that take part, counted from the first.
@@ -79,12 +79,13 @@ impl Stamps {
         (host.unwrap_or(0), connection)
     }
 
-    /// A segment leaves the up link's shaper, whose queue it entered at `entered`, for the modem.
+    /// Reads a segment that leaves the up link's shaper, whose queue it entered at `entered`, for
+    /// the modem.
     pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
         self.passive.left(now, entered, segment);
     }
 
-    /// A segment comes from the modem; `tell` is called with each delay that results.
+    /// Reads a segment that comes from the modem; calls `tell` with each delay that results.
     pub fn came(&mut self, now: Instant, segment: Stamped, mut tell: impl FnMut(&Delay)) {
         while let Some((_, held)) = self.held.front().copied().filter(|(due, _)| *due <= now) {
             self.held.pop_front();

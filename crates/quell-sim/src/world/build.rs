@@ -272,7 +272,7 @@ impl World {
             _ => return Ok(()),
         };
         let id = self.slot(Slot::Free)?;
-        // Its own packets are requests, which take the path of the ACKs.
+        // The client's own packets are requests, which take the path of the ACKs.
         let requests = Path {
             data: path.acks.unwrap_or(path.data),
             ..path

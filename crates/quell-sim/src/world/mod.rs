@@ -68,10 +68,15 @@ pub enum Status {
 pub struct World {
     pub(crate) now: Instant,
     pub(crate) net: Net,
+    /// The flow table.
     pub(crate) slots: Vec<Slot>,
+    /// By slot: number of connections that have been closed in it; wraps.
     pub(crate) generations: Vec<u16>,
+    /// Slots that a closed connection has left.
     pub(crate) free: Vec<u16>,
+    /// Number of flows whose hashes have been computed.
     pub(crate) next_id: u64,
+    /// Key of the hashes of flows and hosts.
     pub(crate) key: (u64, u64),
     pub(crate) measures: Measures,
     /// By report: labels of the data.
@@ -87,6 +92,7 @@ pub struct World {
     pub(crate) answers: u64,
     /// Number of reflectors probed.
     pub(crate) pingers: u32,
+    /// End of the warm-up; `NEVER` once it is over.
     warm_at: Instant,
     pub(crate) events: u64,
     pub(crate) look: Lookahead,
