@@ -80,7 +80,7 @@ impl Sender {
         }
     }
 
-    /// Segments that the application has offered so far.
+    /// Number of segments that the application has offered so far.
     #[inline]
     fn offered(&self, now: Instant) -> u64 {
         if self.c.offer_time.is_zero() {

@@ -1,9 +1,9 @@
 //! The receiving half of a connection: reassembly, SACK blocks, delayed and compressed ACKs, ECN
 //! echo.
 //!
-//! As Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681
-//! section 4.2, RFC 2018, RFC 2883, RFC 3168 section 6.1.3, RFC 8257 section 3.2. Autotuning of the
-//! receive window is left out: the window is the flow's `buffer` from the start.
+//! As in Linux's `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`);
+//! RFC 5681 section 4.2, RFC 2018, RFC 2883, RFC 3168 section 6.1.3, RFC 8257 section 3.2.
+//! Autotuning of the receive window is left out: the window is the flow's `buffer` from the start.
 
 use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 use quell_qdisc::{Ecn, Packet, num};

@@ -9,7 +9,7 @@ use super::segments::{LOST, RETRANS, SACKED};
 use super::state::{Flags, Rexmit, Sender, timestamp};
 use crate::cc::{CaState, CongestionControl, Event, INFINITE_SSTHRESH};
 
-/// `net.ipv4.tcp_max_reordering`.
+/// `net.ipv4.tcp_max_reordering`: upper bound of `Sender::reordering`.
 const MAX_REORDERING: u32 = 300;
 
 impl Sender {
@@ -412,7 +412,8 @@ impl Sender {
         Rexmit::Lost
     }
 
-    /// `tcp_enter_loss`: the retransmission timer fired.
+    /// `tcp_enter_loss`: handles the start of a retransmission timeout: marks segments as lost and
+    /// reduces the window to what is in flight and one segment.
     pub(super) fn enter_loss(&mut self, now: Instant, cc: &mut CongestionControl) {
         let fresh = self.s.state < CaState::Recovery;
         self.reset_reno_sack();

@@ -8,10 +8,10 @@ use quell_qdisc::time::{Duration, Instant, SEC, US};
 pub const MAX_RTO: Duration = Duration::from_secs(120);
 /// `TCP_TIMEOUT_INIT`: RTO before the first sample.
 pub const INITIAL_RTO: Duration = SEC;
-/// Window of the lowest RTT (`tcp_min_rtt_wlen`).
+/// Time for which a lowest RTT counts (`tcp_min_rtt_wlen`).
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// The estimator.
+/// Estimator of RTT and RTO.
 #[derive(Clone, Debug)]
 pub struct Rtt {
     /// Eight times the smoothed RTT, µs; 0 before the first sample.
@@ -60,7 +60,8 @@ impl Rtt {
         u64::from(self.min_rto) * US
     }
 
-    /// Replaces the lowest RTT if `rtt` is not above it, or if the lowest is older than the window.
+    /// Replaces the lowest RTT, `min`, if `rtt` is not above it, or if it is older than
+    /// [`MIN_RTT_WINDOW`].
     #[inline]
     pub fn update_min(&mut self, now: Instant, rtt: Duration, min: &mut Duration) {
         // A select instead of a branch: on a queue that often empties, the lowest RTT recurs at

@@ -243,8 +243,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_clean_rtx_queue` if no acknowledged segment was ever lost, SACKed or resent. Returns
-    /// the newest segment's RTT.
+    /// `tcp_clean_rtx_queue` for acknowledged segments none of which was ever marked lost, SACKed
+    /// or retransmitted. Returns the newest segment's RTT.
     #[inline]
     fn clean_fast(
         &mut self,

@@ -1,4 +1,5 @@
-//! The state of a sender, as in Linux's `tcp_sock`; each file of this folder changes its part.
+//! The state of a sender, as in Linux's `tcp_sock`. The functions that change it are in the other
+//! files of this folder.
 
 use std::collections::VecDeque;
 
