@@ -1,4 +1,4 @@
-//! BIC (Xu, Harfoush and Rhee, "Binary increase congestion control", INFOCOM 2004), as Linux's
+//! BIC (Xu, Harfoush and Rhee, "Binary increase congestion control", INFOCOM 2004), as in Linux's
 //! `net/ipv4/tcp_bic.c` and ns-3's TcpBic: binary search towards the window of the last loss, then
 //! a slow start away from it.
 //!
@@ -272,7 +272,7 @@ mod tests {
         for _ in 0..100 {
             b.pkts_acked(&mut s, Instant::ZERO, 1, Duration::ZERO);
         }
-        // 16 is one packet per ACK; the average's own resolution leaves it just below 17.
+        // One packet per ACK is 16, but the rounding of the average keeps it at 31.
         assert!((16..32).contains(&b.delayed_ack), "{}", b.delayed_ack);
     }
 }

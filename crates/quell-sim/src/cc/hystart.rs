@@ -11,7 +11,7 @@ use quell_qdisc::time::Instant;
 
 /// Smallest window in packets at which slow start can end.
 const LOW_WINDOW: u32 = 16;
-/// RTT samples of a round before a rise in delay can end slow start.
+/// Number of RTT samples of a round after which a rise in delay can end slow start.
 const MIN_SAMPLES: u8 = 8;
 /// Bounds of the rise in delay that ends slow start, µs.
 const DELAY_US: (u32, u32) = (4_000, 16_000);

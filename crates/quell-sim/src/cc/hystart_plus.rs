@@ -5,7 +5,7 @@
 
 use super::Sock;
 
-/// RFC 9406, section 4.3.
+/// The constants of RFC 9406, section 4.3.
 const MIN_RTT_THRESH_US: u32 = 4_000;
 const MAX_RTT_THRESH_US: u32 = 16_000;
 const MIN_RTT_DIVISOR: u32 = 8;

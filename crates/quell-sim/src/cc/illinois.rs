@@ -1,5 +1,5 @@
 //! Illinois (Liu, Başar and Srikant, "TCP-Illinois: a loss- and delay-based congestion control
-//! algorithm for high-speed networks", Performance Evaluation 65(6-7), 2008), as Linux's
+//! algorithm for high-speed networks", Performance Evaluation 65(6-7), 2008), as in Linux's
 //! `net/ipv4/tcp_illinois.c`: Reno whose increase α and decrease β follow the average queuing delay
 //! of the last round.
 

@@ -111,7 +111,7 @@ impl Ops for Ledbat {
         s.ssthresh = s.cwnd;
     }
 
-    /// Section 2.4.2, "on data loss".
+    /// Section 2.4.2, "on data loss": half of the window.
     fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.growth = 0;
         (s.cwnd / 2).max(MIN_CWND)

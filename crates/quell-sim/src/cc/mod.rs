@@ -94,13 +94,13 @@ pub struct Sock {
     pub delivered: u64,
     /// Smoothed RTT; 0 before the first sample.
     pub srtt: Duration,
-    /// Lowest RTT seen (Linux: over 300 s); [`Duration::MAX`] before the first sample.
+    /// Lowest RTT, which counts for at most 300 s; [`Duration::MAX`] before the first sample.
     pub min_rtt: Duration,
     /// Time of the last data packet (`lsndtime`).
     pub last_sent: Instant,
     /// State of the sender.
     pub state: CaState,
-    /// The window limited the sender during the last round (`is_cwnd_limited`).
+    /// Whether the window limited the sender during the last round (`is_cwnd_limited`).
     pub cwnd_limited: bool,
     /// Window before the current reduction (`prior_cwnd`).
     pub prior_cwnd: u32,
@@ -194,7 +194,8 @@ impl Sock {
         let (packets, round) = self.per_round();
         packets < 3 * 1024 * round && self.min_rtt >= 16 * MS + 384 * US
     }
-    /// `tcp_slow_start`. Returns the part of `acked` that is left once the threshold is reached.
+    /// `tcp_slow_start`: grows the window by `acked`, up to the threshold. Returns the part of
+    /// `acked` that is left once the threshold is reached.
     #[inline]
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let cwnd = (self.cwnd + acked).min(self.ssthresh);
@@ -245,9 +246,9 @@ pub struct RateSample {
     /// Of the segments marked lost since the last ACK, the first that was sent with too much in
     /// flight.
     pub too_much_lost: Option<Lost>,
-    /// The sample is from an application-limited phase.
+    /// Whether the sample is from an application-limited phase.
     pub app_limited: bool,
-    /// The ACK may have been delayed by the receiver's timer.
+    /// Whether the ACK may have been delayed by the receiver's timer; `crate::tcp` never sets it.
     pub ack_delayed: bool,
 }
 
@@ -258,7 +259,7 @@ pub struct Lost {
     pub inflight: u32,
     /// Segments marked lost since then, itself included.
     pub lost: u32,
-    /// It was sent in an application-limited phase.
+    /// Whether it was sent in an application-limited phase.
     pub app_limited: bool,
 }
 
@@ -269,7 +270,7 @@ pub struct AckEvent {
     pub delivered: u32,
     /// Of these, marked CE (accurate feedback: from the receiver's counter; DCTCP: by ECE).
     pub delivered_ce: u32,
-    /// The ACK carried ECE.
+    /// Whether the ACK has ECE, or reports marks by accurate feedback.
     pub ece: bool,
 }
 
@@ -307,7 +308,7 @@ pub trait Ops {
     fn cong_avoid(&mut self, _s: &mut Sock, _now: Instant, _acked: u32) {}
     /// The ACK newly covers `acked` segments; `rtt` is its sample, 0 if it has none.
     fn pkts_acked(&mut self, _s: &mut Sock, _now: Instant, _acked: u32, _rtt: Duration) {}
-    /// Called after each ACK's counters are known.
+    /// Called for each ACK once its counters are known.
     fn in_ack_event(&mut self, _s: &mut Sock, _now: Instant, _e: &AckEvent) {}
     /// `Sock::state` is about to become `new` (it still holds the old state).
     fn set_state(&mut self, _s: &mut Sock, _now: Instant, _new: CaState) {}
@@ -607,7 +608,7 @@ mod tests {
             min_rtt: Duration::from_millis(20),
             ..Sock::new(1448, 173)
         };
-        // 1.2 * 173 packets in 20 ms are 10.4 per ms of 1/1024 s.
+        // 1.2 * 173 packets in 20 ms are 10.1 per 1/1024 s.
         assert_eq!(cc.tso_segs(&s), 10);
         s.cwnd = 17;
         s.ssthresh = 10;

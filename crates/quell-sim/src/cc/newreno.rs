@@ -1,4 +1,4 @@
-//! NewReno's window: slow start and congestion avoidance of RFC 5681, as `tcp_reno_*` of Linux's
+//! NewReno's window: slow start and congestion avoidance of RFC 5681, as in `tcp_reno_*` of Linux's
 //! `net/ipv4/tcp_cong.c`.
 //!
 //! Deviations from RFC 5681: windows count packets, not bytes; the threshold is half the window,

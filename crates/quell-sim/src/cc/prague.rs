@@ -1,4 +1,4 @@
-//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7:
+//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as in L4STeam's `tcp_prague.c` 0.7:
 //! DCTCP for the Internet.
 //!
 //! A fractional window shrinks by half the share of marked packets, at most once per round, and
@@ -519,8 +519,8 @@ mod tests {
         c.rounds = TRANSITION_ROUNDS;
         c.upscaled_alpha = (MAX_ALPHA << SHIFT_G) as u32 / 4; // alpha 0.25
         c.saw_ce = true;
-        // Marks at once, 5 ms and 20 ms later: the second is answered with the third, a virtual
-        // round after the first.
+        // Marks arrive after 0, 5 and 90 ms. The second is answered a virtual round (25 ms) after
+        // the first.
         let mut after = |ms: u64, marks: u64| {
             s.delivered += 1;
             s.delivered_ce += marks;

@@ -1,5 +1,5 @@
 //! Vegas (Brakmo and Peterson, "TCP Vegas: end to end congestion avoidance on a global internet",
-//! IEEE JSAC 13(8), 1995), as Linux's `net/ipv4/tcp_vegas.c`: once per round the window moves by
+//! IEEE JSAC 13(8), 1995), as in Linux's `net/ipv4/tcp_vegas.c`: once per round the window moves by
 //! one packet so that 2 to 4 packets stay queued.
 //!
 //! Deviations of both from the paper: loss recovery is the sender's own; slow start grows in every

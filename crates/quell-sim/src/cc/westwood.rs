@@ -1,7 +1,7 @@
 //! Westwood+ (Mascolo, Casetti, Gerla, Sanadidi and Wang, "TCP Westwood", MobiCom 2001; Grieco and
 //! Mascolo, "Performance evaluation and comparison of Westwood+, New Reno, and Vegas TCP congestion
-//! control", ACM CCR 34(2), 2004), as Linux's `net/ipv4/tcp_westwood.c`: Reno, but after a loss the
-//! window is the estimated bandwidth times the lowest RTT.
+//! control", ACM CCR 34(2), 2004), as in Linux's `net/ipv4/tcp_westwood.c`: Reno, but after a loss
+//! the window is the estimated bandwidth times the lowest RTT.
 //!
 //! Deviation from Linux: every ACK is counted as Linux counts ACKs outside header prediction. The
 //! two counts differ only while duplicate ACKs are still to be subtracted.
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn after_a_reduction_the_window_is_bandwidth_times_lowest_rtt() {
-        // tcp_westwood.c: bw_est * rtt_min / mss. 1 448 000 bytes/s and 30 ms are 30 packets.
+        // tcp_westwood.c: bw_est * rtt_min / mss. 1,448,000 bytes/s and 30 ms are 30 packets.
         let mut w = Westwood {
             bandwidth: 1448,
             min_rtt_ms: 30,

@@ -21,7 +21,7 @@ pub(super) struct Aggregation {
     /// Start of the epoch over which the excess is counted, and packets acknowledged in it.
     epoch_start_us: u32,
     epoch_acked: u32,
-    /// Largest excess in the current and the last half window, packets.
+    /// Largest excess in each half of the window, packets.
     excess: [u16; 2],
     half: u8,
     rounds: u8,

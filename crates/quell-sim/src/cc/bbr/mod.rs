@@ -1,4 +1,4 @@
-//! BBR, version 1, as Linux's `net/ipv4/tcp_bbr.c` (Cardwell, Cheng, Gunn, Yeganeh and Jacobson,
+//! BBR, version 1, as in Linux's `net/ipv4/tcp_bbr.c` (Cardwell, Cheng, Gunn, Yeganeh and Jacobson,
 //! "BBR: congestion-based congestion control", ACM Queue 14(5), 2016;
 //! draft-cardwell-iccrg-bbr-congestion-control-00): a model of the path (bottleneck bandwidth and
 //! round trip without queuing) sets pacing rate and window. Bandwidth is in packets per µs, times
@@ -22,10 +22,10 @@ use aggregation::Aggregation;
 use long_term::LongTerm;
 use windowed_max::WindowedMax;
 
-/// Fixed point of bandwidths.
+/// Fractional bits of bandwidths.
 const BW_SCALE: u32 = 24;
 pub(super) const BW_UNIT: u64 = 1 << BW_SCALE;
-/// Fixed point of gains.
+/// 1 in the fixed-point format of gains.
 pub(super) const UNIT: u16 = 256;
 
 /// 2/ln 2: the smallest gain that doubles the delivery rate in each round of start-up.

@@ -1,4 +1,4 @@
-//! The largest sample of a sliding window in constant space: Kathleen Nichols' algorithm, as
+//! The largest sample of a sliding window in constant space: Kathleen Nichols' algorithm, as in
 //! Linux's `lib/win_minmax.c`. It keeps the best sample and the best two that followed it, to
 //! replace it when it is too old.
 

@@ -114,7 +114,8 @@ impl Bbr3 {
         u64::from(rs.lost) * 100 > u64::from(rs.tx_in_flight) * LOSS_PERCENT
     }
 
-    /// CheckStartupHighLoss ("Exiting Startup Based on Packet Loss").
+    /// CheckStartupHighLoss ("Exiting Startup Based on Packet Loss"): ends Startup after a round of
+    /// recovery with too many losses.
     pub(super) fn check_startup_high_loss(&mut self, s: &Sock, rs: &RateSample) {
         if !self.loss_round_start {
             return;

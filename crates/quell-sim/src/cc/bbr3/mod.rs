@@ -80,7 +80,7 @@ impl State {
         )
     }
 
-    /// IsProbingBW.
+    /// IsProbingBW: whether the state may raise the volume in flight to find bandwidth.
     fn accelerates(self) -> bool {
         matches!(
             self,
@@ -258,7 +258,7 @@ impl Bbr3 {
         self.next_round_delivered = s.delivered;
     }
 
-    /// UpdateRound and UpdateMaxBw.
+    /// UpdateRound and UpdateMaxBw: counts rounds, and raises the maximum of the bandwidth.
     fn update_max_bw(&mut self, s: &Sock, rs: &RateSample, sample: &Sample) {
         self.round_start = sample.valid && sample.prior_delivered >= self.next_round_delivered;
         if self.round_start {
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     fn gains_are_those_of_the_drafts_table() {
         // "Summary of Control Behavior in the State Machine": pacing 2.77, 0.5, 0.9, 1, 1, 1.25, 1;
-        // window 2, 2.25, 0.5. Of 256.
+        // window 2, 2.25, 0.5; here in 1/256.
         use State::*;
         let states = [
             (Startup, 709, 512),
