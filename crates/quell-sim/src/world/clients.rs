@@ -64,7 +64,8 @@ impl World {
         };
         if let Slot::Tcp(c) = &mut self.slots[id.index()] {
             c.owner = Some((client.id.slot, number));
-            (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2)); // every segment is sampled
+            // Every segment is sampled, so that `on_wanted` sees it.
+            (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2));
         }
         client.links.push(Link {
             number,
