@@ -6,17 +6,17 @@
 //!
 //! There are three [`Observation`]s; the names of a card's inputs determine which of them its
 //! network reads:
-//! - `Published`: the kernel's log, on which the authors train: counters since the start, a time of
-//!   day.
+//! - `Published`: the values of the kernel's log, on which the authors train. Its counters start
+//!   with the queue, and `measurement_start` is a point in time.
 //! - `Linear`: packets, bytes and drops of the last period (table 1).
-//! - `Logarithmic`: logarithms of those, because useful p' and delays span factors of 1000, without
-//!   the burst allowance, the probability in force and its accumulator, in which an actor mainly
-//!   reads its own past noise.
+//! - `Logarithmic`: logarithms of those, because useful values of p' and of delays span a factor of
+//!   1000. The burst allowance, the probability in force and its accumulator are left out: in them
+//!   an actor mainly reads its own past noise.
 //!
-//! How gauges are scaled is defined by the model card (min-max, as in the paper). In the first two,
-//! an action from -1 to 1 is p' in the card's scaling of `drop_prob`, the probability in force:
-//! decoding is the inverse of that scaling, as in the notebooks. In the third, it is p' from
-//! [`MIN_PROBABILITY`] to 1 on a logarithmic scale.
+//! The model card defines how gauges are scaled (min-max, as in the paper). In the first two
+//! observations, an action from -1 to 1 is p' in the card's scaling of `drop_prob`, the probability
+//! in force; the inverse of that scaling decodes it, as in the notebooks. In the third, an action
+//! is p' from [`MIN_PROBABILITY`] to 1 on a logarithmic scale.
 //!
 //! Where it differs from the sources:
 //! - Delays, lengths and counts of a period are limited to [`Reading::most`], so that a network
@@ -30,7 +30,7 @@ use crate::policy::{Policy, Scratch};
 use crate::time::{Duration, Instant, MS, SEC, US};
 use crate::{ControlledKnobs, Error, Gauges, KnobSet, Knobs, Rng, SubGauges};
 
-/// Gauges of a sub-queue that an actor may read.
+/// Number of gauges of a sub-queue that an actor may read.
 pub const INPUTS: usize = 12;
 /// p' of action -1 in [`Observation::Logarithmic`].
 pub const MIN_PROBABILITY: f64 = 0.001;
@@ -40,13 +40,13 @@ pub const MIN_PROBABILITY: f64 = 0.001;
 pub enum Observation {
     /// [`READINGS`]: the last period's gauges.
     Linear,
-    /// [`LOGARITHMS`] of them.
+    /// [`LOGARITHMS`]: logarithms of those gauges.
     Logarithmic,
     /// [`PUBLISHED`]: the kernel's log.
     Published,
 }
 
-/// A gauge of the last period.
+/// A gauge at the end of a period; of a counter, its increase in the period.
 pub struct Reading {
     /// Its name in a model card.
     pub name: &'static str,
@@ -124,8 +124,8 @@ pub const PUBLISHED: [&str; INPUTS] = [
     "ecn",
 ];
 
-/// The kernel's log of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob` to 8.5 and
-/// somewhat more), `ecn` 0 or 1.
+/// The kernel's log of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob`: from 0 to
+/// slightly above 8.5), `ecn` 0 or 1.
 fn log(g: &SubGauges) -> [f64; INPUTS] {
     [
         g.law.burst_allowance.as_nanos() as f64,
@@ -216,7 +216,7 @@ fn at_most<T: PartialOrd>(x: T, most: T) -> T {
     if x > most { most } else { x }
 }
 
-/// The gauges of [`READINGS`], not limited.
+/// The gauges of [`READINGS`], without their limits.
 fn of_period(now: Instant, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
     let ms = |t: Duration| t.as_millis_f64();
     let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
@@ -616,7 +616,7 @@ pub(super) mod tests {
     #[test]
     fn its_decisions_are_set_in_each_sub_queue() {
         let mut weight = [0.0; INPUTS];
-        weight[11] = 100.0; // an L4S sub-queue gets all, a classic one half of the range
+        weight[11] = 100.0; // an L4S sub-queue gets the largest p', a classic one half of it
         let (q, _) = bed(controller(weight, 0.0), 3);
         let p = in_force(&q);
         let high = |x: &f64| (x - 0.5).abs() < 1e-6;
@@ -630,7 +630,7 @@ pub(super) mod tests {
 
     #[test]
     fn under_guard_a_broken_network_leaves_the_queue_to_its_own_law() {
-        // Finite weights, whose sum with a length of some packets is infinite less infinite.
+        // The weights are finite, but once packets are queued the sum is infinity minus infinity.
         let mut weight = [0.0; INPUTS];
         (weight[8], weight[9]) = (f32::MAX, f32::MIN);
         let (q, guard) = bed(guarded(controller(weight, 0.0)), 40);

@@ -14,24 +14,27 @@ use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two readings of the bytes sent (`monitor_achieved_rates_interval_ms`).
 const MONITOR: Duration = Duration::from_millis(200);
-/// Probes in the window in which delay is detected, and how many of them must be late
-/// (`bufferbloat_detection_window`, `_thr`).
+/// Answers in the window in which delay is detected (`bufferbloat_detection_window`).
 const WINDOW: usize = 6;
+/// Delay is detected if this many answers of the window are late (`bufferbloat_detection_thr`).
 const LATE: usize = 3;
-/// Baseline of a reflector before its first answer, and the weights with which larger and smaller
-/// delays change it.
+/// Baseline of a reflector before its first answer, ns.
 const FIRST_BASELINE: f64 = 100.0 * MS.as_nanos() as f64;
+/// Weight of a delay in the baseline's moving average if it is not below the baseline.
 const RISE: f64 = 0.001;
+/// Weight of a delay below the baseline.
 const FALL: f64 = 0.9;
 /// Above this load of the shaper its rate may rise (`high_load_thr`).
 const HIGH_LOAD: f64 = 0.75;
-/// Changes of the rate: factors of the smallest and the largest reduction on delay; largest growth
-/// at high load; factors towards the base at low load.
+/// Factors of the smallest and the largest reduction of the rate on delay.
 const DOWN: (f64, f64) = (0.99, 0.75);
+/// Largest growth of the rate at high load, as a share of it.
 const UP: f64 = 0.04;
+/// Factors of a step towards the base at low load: from above and from below.
 const DECAY: (f64, f64) = (0.99, 1.01);
-/// Waiting time after a reduction, and between two steps towards the base.
+/// For this long after a reduction, the rate is neither reduced again nor raised at high load.
 const REFRACTORY: Duration = Duration::from_millis(300);
+/// Least time from a change of the rate to a step towards the base.
 const DECAY_REFRACTORY: Duration = SEC;
 /// Bits of a full packet on the wire; its time at the current rate is added to thresholds.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
@@ -95,17 +98,21 @@ pub struct CakeAutorate {
     rate: f64,
     /// Baseline of each reflector, ns.
     baselines: Vec<f64>,
-    /// Delays above the baseline of the last answers, ns, and whether they were late.
+    /// Delays of the last answers above the baseline, ns.
     deltas: [f64; WINDOW],
+    /// Whether each of these answers was late.
     late: [bool; WINDOW],
+    /// Index in both that the next answer takes.
     place: usize,
     /// Time of the last reading, and the bytes sent until then.
     read: (Instant, u64),
-    /// Rate of the bytes sent as a share of the shaper's rate, and whether it is a new reading.
+    /// Rate of the bytes sent as a share of the shaper's rate.
     load: f64,
+    /// Whether this reading of the load has not yet raised the rate.
     fresh: bool,
-    /// Times of the last reduction and of the last change.
+    /// Time of the last reduction.
     reduced: Instant,
+    /// Time of the last change of any kind.
     decayed: Instant,
 }
 
@@ -222,7 +229,8 @@ impl Control for CakeAutorate {
 mod tests {
     use super::*;
 
-    /// Runs the loop with 20 answers a second of this delay above 20 ms, at this load.
+    /// Runs the loop at this load, with 20 answers a second whose round trip is 20 ms and `extra`.
+    /// Returns the rate in Mbit/s.
     fn run(c: &mut CakeAutorate, from: Instant, span: Duration, extra: Duration, load: f64) -> f64 {
         let mut rng = Rng::new(1, "test");
         let mut gauges = Gauges {
@@ -269,8 +277,8 @@ mod tests {
     fn late_answers_reduce_it_by_1_to_25_percent_each_300_ms() {
         let mut c = CakeAutorate::new(Params::default());
         run(&mut c, Instant::ZERO, 2 * SEC, Duration::ZERO, 0.5);
-        // 140 ms of round trip are 70 ms of delay: beyond 60 ms, so by a quarter, three late
-        // answers after they begin.
+        // 140 ms of round trip are 70 ms of delay. At the third late answer the mean of six is
+        // about 35 ms, little above 30 ms: the first reduction is small.
         let rate = run(&mut c, Instant::from_secs(2), 450 * MS, 140 * MS, 1.0);
         assert!(
             (rate - 20.0 * 0.99 * 0.9).abs() < 2.0,

@@ -1,4 +1,5 @@
-//! Knobs that are set once: the constants with which sweeps of a knob compare controllers.
+//! Knobs that are set once. A sweep over constant knobs is what other controllers are compared
+//! with.
 
 use super::{Control, SubQueue};
 use crate::time::Duration;

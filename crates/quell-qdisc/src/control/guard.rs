@@ -1,17 +1,22 @@
-//! A guard around a learned controller: its decisions are checked, and a classic controller
-//! replaces it while it is not trusted.
+//! A guard around a learned controller: it checks each decision, and a classic controller replaces
+//! the learned one while that is not trusted.
 //!
-//! A decision is rejected if a reading is out of range or inconsistent with the one before
-//! (`OutOfRange`, `Stale`), if the decision came too late on the caller's clock (`Late`), if it or
-//! the output of its network is not a number (`NotANumber`), or if the decisions of the last quiet
-//! time did nothing about a delay that is too long (`Stuck`; the quiet time then doubles). The
-//! classic controller's knobs are set instead, in the same period: on a bad reading those that it
-//! starts with, since it reads the same gauges. The learned controller still computes decisions if
-//! the readings allow it, and decides again after a time without a fault. Knobs outside the allowed
-//! ranges are clamped to them.
+//! A decision is rejected if
+//! - a reading is impossible, or a counter is smaller than before (`OutOfRange`);
+//! - the reading is old, or its time did not advance (`Stale`);
+//! - the decision took too long on the driver's clock (`Late`);
+//! - the decision or the output of its network is not a number (`NotANumber`);
+//! - for a quiet time the delay was too long and did not fall, and no decision became tighter
+//!   (`Stuck`).
 //!
-//! A controller that decides on packets is guarded in the same way: each of its decisions is
-//! checked, and in every period the readings.
+//! The classic controller's knobs are set instead, in the same period. On a bad reading these are
+//! the knobs that it starts with, since it reads the same gauges. The learned controller still
+//! computes decisions if the readings allow it, and decides again after a quiet time without a
+//! fault. Each `Stuck` of a trusted controller doubles the quiet time, up to 64 times as long.
+//! Knobs outside the allowed ranges are clamped to them.
+//!
+//! A controller that decides on packets is guarded in the same way: each decision is checked when
+//! it is made, and the readings once in every period.
 //!
 //! The quiet time is counted in periods, so that a wrong time in a reading cannot stretch it. A
 //! driver that has a clock hands it in ([`Control::time_decisions`]); without one, decisions take
@@ -31,15 +36,15 @@ use crate::time::{Duration, Instant, MS, SEC};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng};
 
 /// Time between two checks of a controller that decides on packets, if the classic one has no
-/// period either.
+/// period.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// Limit of the number of times that the quiet time doubles.
+/// The quiet time doubles at most this many times.
 pub(crate) const DOUBLINGS: u64 = 6;
 
 /// Longest believable sojourn or time between two readings.
 pub(crate) const LONGEST: Duration = Duration::from_secs(600);
-/// Largest packet, bytes.
+/// Largest believable packet, bytes.
 const LARGEST: u64 = 1 << 16;
 
 /// Parameters of [`Guard`].
@@ -97,7 +102,7 @@ pub enum Fault {
 /// Counters of a guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Decisions in all.
+    /// All decisions, good or bad.
     pub decisions: u64,
     /// Decisions of the learned controller that were set.
     pub learned: u64,
@@ -119,7 +124,8 @@ pub struct Stats {
     pub handed_back: u64,
     /// Decisions that the learned controller proposed, set or not.
     pub proposals: u64,
-    /// Sum of the proposed values of the one knob that it turns.
+    /// Sum of the proposed values of the one knob that it sets: a probability, or a limit in
+    /// packets.
     pub proposed_sum: f64,
     /// Sum of the values that were set in the same periods.
     pub set_sum: f64,
@@ -148,9 +154,9 @@ pub struct Guard {
     last: Option<Gauges>,
     /// Remaining quiet time.
     wait: Duration,
-    /// The learned controller decides.
+    /// Whether the learned controller decides.
     trusted: bool,
-    /// A decision on a packet was at fault since the last period.
+    /// Whether a decision on a packet had a fault since the last period.
     fault: bool,
     /// The knobs set last.
     set: Knobs,
@@ -208,7 +214,7 @@ impl Guard {
         self.clock.as_ref().map_or(now, |clock| clock())
     }
 
-    /// The learned controller decides every period, not on packets alone.
+    /// Whether the learned controller decides every period, not on packets alone.
     fn is_periodic(&self) -> bool {
         !self.learned.decides_on_packets()
     }
@@ -243,7 +249,8 @@ impl Guard {
         Some(Fault::Stuck)
     }
 
-    /// Determines which controller decides after this.
+    /// Takes note of a decision with or without a fault, and determines which controller is in
+    /// charge after it.
     fn note(&mut self, fault: bool) {
         let period = self.period();
         self.wait = match fault {
@@ -344,7 +351,7 @@ fn finite(knobs: &Knobs) -> bool {
     fine(knobs.drop) && fine(knobs.base_probability)
 }
 
-/// The one knob that a controller turns: a probability before a limit.
+/// The value of the one knob that a controller sets: a probability if there is one, else a limit.
 fn value(knobs: &Knobs) -> f64 {
     let limit = knobs.limit_packets.map(f64::from);
     let turned = knobs.base_probability.or(knobs.drop).or(limit);
@@ -376,7 +383,7 @@ impl Control for Guard {
             let was = self.trusted;
             self.note(fault);
             self.set = match self.trusted {
-                // Knobs of single sub-queues stay.
+                // The knobs of single sub-queues stay as they are.
                 true if was => Knobs::KEEP,
                 true => self.learned.initial(),
                 false => self.classic_knobs(readable, gauges, subs, rng),
@@ -434,8 +441,8 @@ impl Control for Guard {
     }
 
     /// The learned controller's initial knobs; while it does not decide, the classic one's override
-    /// them. A knob that the classic one does not set (a limit beside its probability) keeps the
-    /// learned one's value.
+    /// them. A limit or drop probability that the classic one does not set keeps the learned one's
+    /// value.
     fn initial(&mut self) -> Knobs {
         let learned = self.learned.initial();
         let sound = finite(&learned);

@@ -2,9 +2,9 @@
 //! trial of the learner's networks.
 //!
 //! A controller that learns fills an [`Outbox`]; the driver of the queue lets the learner read it
-//! and installs the network that the learner made. A [`Trial`] then compares this network with the
-//! one in force on the queue itself, in blocks of time in random order; it replaces the other only
-//! if it earns more.
+//! and installs the network that the learner has trained. In `rlaqm`, a [`Trial`] then compares
+//! this network with the one in force on the queue itself, in blocks of decisions in random order.
+//! The new network replaces the other only if it earns more.
 
 use std::fmt::Debug;
 
@@ -25,11 +25,11 @@ pub trait Learner: Debug + Send + Sync + CloneLearner {
 /// What a learner hands to its controller.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The network that decides.
+    /// The trained network, which makes decisions.
     pub network: Policy,
     /// The critic, if the learner has one.
     pub critic: Option<Critic>,
-    /// Resets of the controller of which the learner knew (`lfq`).
+    /// Number of resets of the controller that the learner knew of (`lfq`; else 0).
     pub resets: u32,
 }
 
@@ -59,8 +59,8 @@ impl Clone for Box<dyn Learner> {
     }
 }
 
-/// Decisions for a learner, in the order of time: the network's inputs, and the action; for `lfq`,
-/// experiments and their rewards. Its capacity is fixed.
+/// Decisions for a learner, oldest first: the network's inputs and the action of each. `lfq` puts
+/// experiments and their rewards in place of inputs and actions. The capacity is fixed.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     width: usize,
@@ -70,7 +70,7 @@ pub struct Outbox {
     /// Indices of the decisions that start a sequence, because the one before was not carried out
     /// or is lost.
     starts: Vec<usize>,
-    /// The next decision starts a sequence.
+    /// Whether the next decision starts a sequence.
     interrupted: bool,
     lost: u64,
 }
@@ -116,13 +116,13 @@ impl Outbox {
         self.interrupted = true;
     }
 
-    /// An empty one of the same size.
+    /// An empty outbox of the same size.
     pub fn another(&self) -> Self {
         Self::new(self.width, self.room)
     }
 
-    /// Moves all decisions to `to`, which must be of the same size, if that is empty. Neither
-    /// allocates nor copies.
+    /// Moves all decisions to `to` if that is empty; it must be of the same size. Neither allocates
+    /// nor copies.
     pub fn pass(&mut self, to: &mut Self) {
         debug_assert_eq!((self.width, self.room), (to.width, to.room));
         if to.actions.is_empty() {
@@ -171,39 +171,41 @@ pub enum Verdict {
     Better,
     /// It does not earn more, or was given up before the end.
     NotBetter,
-    /// It earns less by such a test.
+    /// It earns less, by a paired one-sided test at 95 %.
     Worse,
 }
 
-/// Quantile of Student's t with 29 degrees of freedom at 95 %; it is smaller with more.
+/// Quantile of Student's t at 95 % with 29 degrees of freedom; with more of them it is smaller.
 const T_OF_30: f64 = 1.6991;
-/// Pairs from which on a candidate can be found better before the last pair, and the quantile at
-/// 99.5 % there.
+/// Pairs from which on a candidate can be found better before the last pair, and the quantile of
+/// Student's t at 99.5 % there.
 const BETTER: [(u32, f64); 2] = [(4, 5.8409), (8, 3.4995)];
 /// Pairs from which on a candidate can be found worse, and the quantile at 95 % there. Because the
 /// test is repeated after each pair, it rejects more than one in twenty good candidates, but it
 /// lets no bad one pass.
 const WORSE: [(u32, f64); 2] = [(2, 6.3138), (4, 2.3534)];
-/// Pairs after which a candidate without a gain is given up.
+/// Pairs from which on a candidate whose mean gain is not above 0 is given up.
 const FUTILE: u32 = 12;
 
-/// A candidate against the network in force.
+/// The comparison of a candidate with the network in force, the champion.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     blocks: Blocks,
-    /// The candidate has the first block of the pair.
+    /// Whether the candidate has the first block of the pair.
     first: bool,
-    /// This is the second block of the pair.
+    /// Whether this is the second block of the pair.
     second: bool,
-    /// Decisions of this block so far, and the sum of the rewards that count.
+    /// Decisions of this block so far.
     at: u32,
+    /// Sum of those of this block's rewards that count.
     sum: f64,
     /// Mean reward of the pair's first block.
     before: f64,
-    /// Differences of pairs, candidate less champion: number, mean, sum of squared deviations
-    /// (Welford 1962).
+    /// Complete pairs.
     pairs: u32,
+    /// Mean gain of a pair: the candidate's mean reward minus the champion's.
     mean: f64,
+    /// Sum of the squared deviations of the gains from their mean (Welford 1962).
     squares: f64,
 }
 
@@ -329,8 +331,8 @@ mod tests {
         pairs: 30,
     };
 
-    /// A trial of a candidate that earns this much more, on a queue whose rewards drift and vary;
-    /// and how many decisions it took.
+    /// The verdict on a candidate that earns this much more, on a queue whose rewards drift and
+    /// vary, and the number of decisions of the trial.
     fn tried(gain: f64, seed: u64) -> (Verdict, u32) {
         let mut rng = Rng::new(seed, "trial");
         let mut noise = Rng::new(seed, "noise");

@@ -11,8 +11,8 @@
 //!   and e(L) the enqueue rate, the slope of the reward is −δ d'(L) + η (max_delay − T) e'(L), in
 //!   which the target T is only a weight of e. Here an increase of the limit earns x = δ (T − d) +
 //!   η T (1 − e), and a decrease −x. So the limit rises while x is positive and falls while it is
-//!   negative: it settles where the mean of d is T (1 + (1 − e) η / δ). Steps up and down again add
-//!   up to 0, so that no cycle of actions pays.
+//!   negative: it settles where the mean of d is T (1 + (1 − e) η / δ). The rewards of a step up
+//!   and of the step back down add up to 0, so that no cycle of actions pays.
 //! - **Equation 12 is left out by default** (η 0): a term that is the same for both actions cannot
 //!   decide between them.
 //! - **Limits grow by 14 %**, 39 states from 1 to 400: a step of one packet is smaller than the
@@ -58,8 +58,8 @@ pub struct Params {
     pub max_size: u32,
     /// First limit, packets (default 1; at most `max_size`).
     pub initial: u32,
-    /// Factor from one limit to the next, at least one packet more (1 to 2, default 1.14; 1: every
-    /// limit).
+    /// Factor from one limit to the next, which is at least one packet larger (1 to 2, default
+    /// 1.14). With 1, every limit is a state.
     #[serde(default = "published::step")]
     pub step: f64,
     /// Weight of the delay in the reward (default 0.5, 0..1000).
@@ -83,13 +83,14 @@ pub struct Params {
     pub alpha_min: f64,
     /// First probability of exploring (default 0.1).
     pub epsilon: f64,
-    /// Lower bound of its decay (default 0.1).
+    /// ε decays only while it is above this (default 0.1).
     pub epsilon_min: f64,
-    /// Factor on ε, and on 1 − γ, for every pair discovered (default 0.995).
+    /// Factor on ε, and on 1 − γ, for every pair of limit and action that is tried for the first
+    /// time (default 0.995).
     pub decay: f64,
     /// First discount (default 0).
     pub gamma: f64,
-    /// Upper bound of its growth (default 0).
+    /// γ grows only while it is below this (default 0).
     pub gamma_max: f64,
     /// Reward of a period.
     #[serde(rename = "published_reward", default = "published::reward")]
@@ -114,7 +115,7 @@ pub struct Params {
     pub arithmetic: Arithmetic,
 }
 
-/// Values for a table's card of format 1, which has none of these keys.
+/// Values of the keys that a table's card of format 1 does not have.
 mod published {
     pub fn step() -> f64 {
         1.0
@@ -228,7 +229,8 @@ impl Params {
         Ok(())
     }
 
-    /// The time that `limit` packets take at the basic rate, ms (equation 13).
+    /// `max_delay` of equation 13: the time that the queue size takes at the basic rate, ms. The
+    /// queue size is the largest limit or `limit` ([`QueueSize`]).
     pub fn max_delay_ms(&self, limit: u32) -> f64 {
         let limit = match self.queue_size {
             QueueSize::Largest => self.max_size,
@@ -270,7 +272,7 @@ impl Params {
 pub struct Period {
     /// Direction of the action: -1 a smaller limit, 1 a larger one.
     pub direction: i8,
-    /// The action would have left the range.
+    /// Whether the action would have left the range.
     pub bounded: bool,
     /// The limit in force, packets.
     pub limit: u32,
@@ -287,7 +289,7 @@ struct Pair {
     row: usize,
     /// 0: the next smaller limit, 1: the next larger one.
     action: usize,
-    /// The action would have left the range: it does nothing.
+    /// Whether the action would have left the range, so that it does nothing.
     bounded: bool,
 }
 

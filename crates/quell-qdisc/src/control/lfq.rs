@@ -7,7 +7,7 @@
 //! deviation, limit, arrival rate, departure rate, and time since the last loss. The limit is the
 //! network's output, rounded and clamped to [`LIMITS`].
 //!
-//! Where the sources differ:
+//! Where the sources differ from each other, or this from them:
 //! - The ten weights are 2^-5 to 2^-14, as in the code; the paper prints 2^-4 to 2^-13
 //!   (`paper_weights`).
 //! - A rate is 0 until arrivals and departures have both reached 1/weight packets, as in the code;
@@ -28,9 +28,9 @@ use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy
 use crate::time::{Duration, Instant};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
-/// Averages of each quantity, one per weight.
+/// Number of averages of each quantity, one per weight.
 const WEIGHTS: usize = 10;
-/// Inputs of the network.
+/// Number of the network's inputs.
 pub const FEATURES: usize = 6 * WEIGHTS;
 /// Smallest and largest limit that the network may set, packets.
 pub const LIMITS: (u32, u32) = (1, 1000);
@@ -54,10 +54,10 @@ pub struct Params {
     pub every: u32,
     /// Use the weights that the paper prints, 2^-4 to 2^-13 (default off).
     pub paper_weights: bool,
-    /// Bound on a limit: the number of packets that the flow sends in this time at its mean gap
-    /// between departures while it has packets queued, but at least 2 packets (default 0: no bound,
-    /// as published). In training every flow had 5 Mbit/s or more; a flow with a smaller share gets
-    /// a limit that fits about 5 Mbit/s, and so a long delay.
+    /// A limit is at most the number of packets that the flow sends in this time, at its mean gap
+    /// between departures while it has packets queued, or 2 packets if that is more (default 0: no
+    /// bound, as published). In training every flow had 5 Mbit/s or more. Without a bound, a flow
+    /// with a smaller share gets a limit that fits about 5 Mbit/s, and so a long delay.
     pub ceiling: Duration,
 }
 
@@ -169,15 +169,16 @@ fn first_power(params: &Params) -> i32 {
 
 type Averages = [f64; WEIGHTS];
 
-/// The state of one flow: 60 averages and some counters, which start at 0, and times and a limit.
+/// The state of one flow. Its averages and counters start at 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Flow {
     backlog: Averages,
     /// Averages of the squared difference between the backlog and its average.
     variance: Averages,
     limits: Averages,
-    /// Averages of the gaps between arrivals and between departures, s.
+    /// Averages of the gaps between arrivals, s.
     arrival_gap: Averages,
+    /// Averages of the gaps between departures, s.
     departure_gap: Averages,
     since_loss: Averages,
     arrivals: u64,
@@ -188,9 +189,10 @@ struct Flow {
     /// Arrivals until the next decision.
     countdown: u32,
     limit: u32,
-    /// For [`Params::ceiling`] only: mean gap between departures while packets of the flow are
-    /// queued, s, and whether the last departure left any queued.
+    /// Mean gap between departures while packets of the flow are queued, s; 0 before the first.
+    /// Only [`Params::ceiling`] uses this and the next field.
     service_gap: f64,
+    /// Whether packets of the flow were still queued after the last departure.
     left_some: bool,
 }
 
@@ -247,8 +249,9 @@ pub struct Lfq {
     flows: Vec<Flow>,
     outside: bool,
     pending: Option<Pending>,
-    /// The last limit that was set, and whether the network's last output was NaN or infinite.
+    /// The last limit that was set, packets.
     limit: u32,
+    /// Whether the network's last output was NaN or infinite.
     broken: bool,
 }
 
@@ -276,8 +279,8 @@ impl Lfq {
         })
     }
 
-    /// Makes the remaining decisions for an arrival; stops with [`Decision::Ask`] if one has to be
-    /// made outside.
+    /// Makes the remaining decisions for an arrival; returns [`Decision::Ask`] if an outside
+    /// controller has to make the next one.
     fn resume(&mut self, mut pending: Pending) -> Decision {
         while pending.questions > 0 {
             read(&self.weights, &self.flows[pending.flow], &mut self.inputs);

@@ -97,9 +97,10 @@ pub struct Delay {
     pub up: Duration,
     /// Download delay.
     pub down: Duration,
-    /// Decrease of a connection's minimum round trip.
+    /// Time by which this round trip was shorter than all recent ones of its connection.
     pub base_decrease: Duration,
-    /// Whether the directions are distinguished; else each has the delay of both.
+    /// Whether the directions are distinguished; otherwise `up` and `down` are both the delay of
+    /// both directions together.
     pub by_direction: bool,
 }
 
@@ -173,8 +174,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Knobs::KEEP
     }
 
-    /// True if it decides only on packets: a guard then calls `decide` for its own work alone, and
-    /// its answer is not used.
+    /// True if it decides only on packets: a guard then calls `decide` only for the controller's
+    /// periodic work, and ignores the knobs that it returns.
     fn decides_on_packets(&self) -> bool {
         self.period() == Duration::MAX
     }
@@ -252,8 +253,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// Continues from these knobs, which another controller set.
     fn adopt(&mut self, _knobs: &Knobs) {}
 
-    /// Continues from what another controller, of a queue that has ended, knew of the line. Time
-    /// and counters of this controller are 0. The returned knobs are set at once.
+    /// Takes over what another controller, whose queue has ended, knew about the line. This
+    /// controller is new: its time and its counters are 0. The returned knobs are set at once.
     fn resume(&mut self, _before: &dyn Control) -> Knobs {
         Knobs::KEEP
     }
@@ -278,12 +279,12 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
-    /// Decisions for its learner, which takes them out.
+    /// The outbox with decisions for its learner, which empties it.
     fn samples(&mut self) -> Option<&mut learn::Outbox> {
         None
     }
 
-    /// Installs what its learner made.
+    /// Installs networks that its learner has trained.
     fn install(&mut self, _update: learn::Update) {}
 
     /// Statistics of the guard, if this is one.
@@ -316,11 +317,12 @@ impl LearnedState {
         }
     }
 
-    /// Reads a file of this origin for a controller that has learned nothing yet and is in this
-    /// state; `file` is its name, for errors.
+    /// Reads a file that was saved with this origin. `self` is the state of the controller that is
+    /// to use it, which has learned nothing yet; `file` is the file's name, for errors.
     ///
     /// # Errors
-    /// If the bytes are not what was written, or of another origin or controller.
+    /// If the bytes differ from what was saved, or if they have another origin or belong to a
+    /// controller of another kind, with other limits or with another first network.
     pub fn load(&self, file: &str, bytes: &[u8], origin: &str) -> Result<Self, Error> {
         let (state, found, fits) = match self {
             Self::Table(untrained) => {

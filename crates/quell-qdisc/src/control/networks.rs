@@ -1,8 +1,9 @@
-//! The networks of a queue that learns, and a file from which another queue continues.
+//! The networks of a queue that learns, and their file, from which another queue continues.
 //!
-//! The file is safetensors. Its two tensors ([`Second`]) are F32 and have all weights of a network
-//! in the order of [`Trainee::weights`]; the networks' shape is that of the first network, which is
-//! not in the file. The metadata hold one key, `quell`: a card as JSON, with a checksum.
+//! The file is safetensors. Each of its two tensors ([`Second`] names them) is F32 and has all
+//! weights of a network in the order of [`Trainee::weights`]. Both networks have the shape of the
+//! first network, which is not in the file. The metadata hold one key, `quell`: a card as JSON,
+//! with a checksum.
 
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ const REMEDY: &str = "delete it: the queue then starts from the network in its w
 /// Networks of a queue that learns.
 #[derive(Clone, Debug)]
 pub struct Networks {
-    /// The network in the queue's words.
+    /// The network that the queue's words name, with which learning began.
     pub first: Policy,
     /// The network in force.
     pub acting: Policy,
@@ -30,9 +31,11 @@ pub struct Networks {
 /// What a learner keeps beside the network in force.
 #[derive(Clone, Debug)]
 pub enum Second {
-    /// Of `rlaqm learn`: the learner's newest network. In the file: `champion` and `newest`.
+    /// Of `rlaqm learn`: the learner's newest network. Tensors of the file: `champion` (the network
+    /// in force) and `newest`.
     Newest(Policy),
-    /// Of `lfq learn`: the critic. In the file: `actor` and `critic`.
+    /// Of `lfq learn`: the critic. Tensors of the file: `actor` (the network in force) and
+    /// `critic`.
     Critic(Critic),
 }
 
@@ -41,7 +44,7 @@ pub enum Second {
 pub struct Critic {
     /// The network.
     pub network: Policy,
-    /// Batches with which it was trained.
+    /// Number of batches with which it was trained.
     pub batches: u64,
 }
 
@@ -53,7 +56,7 @@ impl Second {
         }
     }
 
-    /// The same with another network.
+    /// The same kind with another network, a critic with this number of batches.
     fn with(&self, network: Policy, batches: u64) -> Self {
         match self {
             Self::Newest(_) => Self::Newest(network),
@@ -61,7 +64,8 @@ impl Second {
         }
     }
 
-    /// Kind of the file in its card, and the names of the tensors: the network in force, and this.
+    /// Kind of the file in its card, and the names of the tensors of the network in force and of
+    /// this one.
     fn names(&self) -> (&'static str, [&'static str; 2]) {
         match self {
             Self::Newest(_) => ("rlaqm networks", ["champion", "newest"]),
@@ -70,7 +74,7 @@ impl Second {
     }
 }
 
-/// Networks are equal if they are clones of each other.
+/// Networks are equal if one is a clone of the other; critics, if their batches are equal, too.
 impl PartialEq for Second {
     fn eq(&self, other: &Self) -> bool {
         let is_same = self.network().is_same(other.network());
@@ -83,7 +87,7 @@ impl PartialEq for Second {
     }
 }
 
-/// Networks are equal if they are clones of each other.
+/// Networks are equal if one is a clone of the other.
 impl PartialEq for Networks {
     fn eq(&self, other: &Self) -> bool {
         self.first.is_same(&other.first)
@@ -136,7 +140,7 @@ fn weights(policy: &Policy) -> Vec<u8> {
     weights.flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// A hash of what determines a network's answers.
+/// A hash of everything that determines a network's answers: its inputs, its shape and its weights.
 fn hash(policy: &Policy) -> Result<String, Error> {
     let card = policy.card();
     let shape = serde_json::to_string(&(&card.inputs, &card.hidden, &card.heads));
@@ -146,7 +150,7 @@ fn hash(policy: &Policy) -> Result<String, Error> {
 }
 
 impl Networks {
-    /// Those of an `rlaqm` that has learned nothing yet.
+    /// The networks of an `rlaqm` that has learned nothing yet.
     pub fn untrained(first: &Policy) -> Self {
         Self {
             first: first.clone(),
@@ -155,8 +159,8 @@ impl Networks {
         }
     }
 
-    /// These, if they began with the same network as `untrained` and are of the same kind; else
-    /// `untrained`.
+    /// These networks, if they began with the same network as `untrained` and are of the same kind;
+    /// otherwise `untrained`.
     pub fn or(&self, untrained: Self) -> Self {
         let same = |hashes: (Result<String, Error>, Result<String, Error>)| match hashes {
             (Ok(one), Ok(other)) => one == other,
@@ -201,8 +205,8 @@ impl Networks {
         whole(card.json()?, [0, 1].map(tensor))
     }
 
-    /// Reads the networks of a queue of the same kind and first network, and their origin; `file`
-    /// is the name of the file, for errors.
+    /// Reads networks of the same kind and with the same first network as these, and their origin;
+    /// `file` is the name of the file, for errors.
     ///
     /// # Errors
     /// If the bytes are not what [`Networks::save`] wrote, or the first network was another.
@@ -237,7 +241,7 @@ impl Networks {
         Ok((networks, origin))
     }
 
-    /// The network with these weights; the first one, if they are its weights.
+    /// The network with these weights; a clone of the first one, if they are its weights.
     fn network(&self, data: &[u8], name: &str) -> Result<Policy, Error> {
         let mut trainee = Trainee::from_policy(&self.first);
         let (numbers, _) = data.as_chunks::<4>();
@@ -266,7 +270,7 @@ mod tests {
     use super::super::rlaqm::tests::linear;
     use super::*;
 
-    /// Networks of one shape, with these biases: the first, the one in force, the second.
+    /// Networks of one shape, with these biases: of the first, of the one in force, of the second.
     fn networks(biases: [f32; 3]) -> Networks {
         let inputs = [("delay_ms", 0.02), ("utilisation", 1.0)];
         let network = |bias| {
@@ -308,7 +312,7 @@ mod tests {
         let continued = loaded.or(Networks::untrained(&saved.first));
         assert!(continued.first.is_same(&saved.first));
         assert!(continued.acting.is_same(&loaded.acting));
-        // A queue that has promoted no network has one less.
+        // In a queue that has promoted no network, the first one is in force.
         let bytes = networks([0.1, 0.1, 0.3]).save("here").unwrap();
         let (loaded, _) = untrained.load("t", &bytes).unwrap();
         assert!(loaded.acting.is_same(&untrained.first));
@@ -352,7 +356,7 @@ mod tests {
         for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << bit;
-            // A changed blank of the header has no effect.
+            // A change in the padding of the header has no effect.
             if let Ok((loaded, origin)) = untrained.load("t", &damaged) {
                 assert_eq!(loaded.save(&origin).unwrap(), bytes, "byte {at}, bit {bit}");
             }

@@ -1,31 +1,32 @@
 //! quell's own control of a shaper's rate, for a line of unknown rate. Minimum rate, maximum rate
 //! and reflectors are optional.
 //!
-//! - **Delay**: an answer's one-way delay, or its round trip if the reflector gives no timestamps,
-//!   less the smallest recent one of its reflector; at most the excess of its round trip over the
-//!   smallest one, because clocks drift. The delay of the line is the smallest of three values: the
-//!   smaller of the last two answers, the last answer of another reflector, and the largest delay
-//!   that at least a third of the reflectors heard within 3 s reach. So a single late answer
-//!   has no effect, and neither has one lying reflector among several.
+//! - **Delay**: the delay of an answer is its one-way delay (its round trip, if the reflector gives
+//!   no timestamps) minus the smallest recent one of its reflector. It is limited to the excess of
+//!   the round trip over the smallest recent round trip, because clocks drift. The delay of the
+//!   line is the smallest of three values: the smaller of the last two delays, the last delay of
+//!   another reflector, and the largest delay that at least a third of the reflectors heard within
+//!   3 s reach. So a single late answer has no effect, and neither has one lying reflector among
+//!   several.
 //! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
-//!   behind the modem measures it as the arriving rate, including what it drops itself. Without the
-//!   drops, a flood that does not slow down would make each rate the basis of a lower one. A shaper
-//!   before the modem divides its own output by 1 + the growth of the delay, s/s. The loop keeps a
-//!   moving average of the capacity and its mean deviation.
+//!   behind the modem measures this as the rate of all arrivals, including those that it drops. If
+//!   drops did not count, a flood that does not slow down would lower the estimate, and with it the
+//!   rate, again and again. A shaper before the modem divides its own output rate by 1 + the growth
+//!   of the delay (s/s). The loop keeps a moving average of the capacity and its mean deviation.
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
-//!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
-//!   can drain, it was not a queue, and the previous rate and capacity are restored.
-//! - **Jitter**: answers by a path whose delay varies are late without a queue. The difference
-//!   between neighbouring answers is added to the target (see `jitter.rs`), and a smallest delay
-//!   counts only if two answers in a row were about as fast.
-//! - **Longer path**: if the delay, or that of two thirds of the sources, neither falls nor rises
-//!   although half as much is sent as before and a queue would have emptied, the path has become
-//!   longer. Until the smallest delays have adapted, this delay is subtracted, and the previous
-//!   rate and capacity are restored.
+//!   as empties the modem's queue within `drain`. If the delay then falls faster than a queue can
+//!   drain, its cause was not a queue, and the previous rate and capacity are restored.
+//! - **Jitter**: answers over a path whose delay varies are late without a queue. So an allowance
+//!   computed from the differences between neighbouring answers is added to the target (see
+//!   `jitter.rs`), and a smallest delay counts only if two answers in a row were about as fast.
+//! - **Longer path**: if the delay, or that of two thirds of the sources, stays about the same
+//!   although at most half as much is sent as before and a queue would have emptied, the path has
+//!   become longer. The previous rate and capacity are restored, and this delay is subtracted until
+//!   the smallest delays have adapted.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
-//!   behind it drops. If it has dropped a large share of the arrivals for some seconds and the
-//!   delay was above the target all the time, it lets all of them pass, for a time that doubles
-//!   with each hold, or until the delay has ended.
+//!   behind the modem drops. If the shaper has dropped a large share of the arrivals for some
+//!   seconds, in which the delay was always above the target, it lets all arrivals pass (a hold)
+//!   until the delay has ended, for at most 20 s. Each further hold is twice as long, up to 80 s.
 //! - **Probe up**: while the delay is within the target and the shaper is used or has a queue, the
 //!   rate grows; faster the more the capacity varied, and the longer there was no delay.
 //! - **Start**: the line may already be full. From the first answer on, the rate is the minimum
@@ -33,13 +34,14 @@
 //! - **Traffic**: after a second without answers, or without reflectors, the delay is read from the
 //!   TCP traffic's own timestamps, and remote hosts (heard within a second) replace reflectors. The
 //!   operator did not choose these hosts, so the rate stays above a tenth of the highest capacity
-//!   of the last minutes. While only one of several reflectors answers, it counts beside the hosts.
+//!   of the last minutes. While only one of several reflectors answers, it counts as one more host.
 //! - **Silence**: if probes are not answered for a moment, the line is stalled, so a shaper before
-//!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
-//!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
-//!   minutes if that is larger. The rate then rises to this mean, because the last delays may have
-//!   been false. While the shaper is used it also grows: fast if delays have been measured under
-//!   load for less than `MIN_LOADED_TIME`, else slowly.
+//!   the modem lowers its rate to the share `least` of it. What follows after a second without
+//!   answers and timestamps depends on how long delays have been measured under load. If for less
+//!   than `MIN_LOADED_TIME`, the rate grows fast while the shaper is used. Otherwise the rate is at
+//!   most the capacity minus its mean deviation, or the mean of this difference over the last
+//!   minutes if that is larger. It then rises to this mean, because the last delays may have been
+//!   false, and grows slowly while the shaper is used.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
 //! (docs/lab/autorate.md, tools/pace.py), those of overload by quell-sim's `liars --floods`.
@@ -77,7 +79,7 @@ const TIMESTAMP_UNIT: Duration = MS;
 /// The shaper is used if it sends more than this share of its rate, or if more than 3000 bytes
 /// wait.
 const USED_SHARE: f64 = 0.85;
-/// Bits of a full packet. The target includes the transmission time of 1.5 of them.
+/// Bits of a full packet. The target includes the transmission time of 1.5 full packets.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Lower bound of the rate, bit/s, at which a full packet takes 121 ms.
 const FLOOR: f64 = 100_000.0;
@@ -92,19 +94,21 @@ const MEMORY: Duration = Duration::from_secs(300);
 /// minutes ([`Pace::usual_capacity`]).
 const RETURN_TIME: Duration = Duration::from_secs(5);
 
-/// The rate at which all arrivals pass, as a share of the capacity. CAKE with `ingress` that has
-/// dropped more than its rate sends two thirds of its rate for long (`failsafe_next_packet` in
-/// Linux's sch_cake.c).
+/// The rate at which all arrivals pass, as a share of the capacity. It is above 1.5 because CAKE
+/// with `ingress`, once it has dropped more than its rate, sends at two thirds of its rate for a
+/// long time (`failsafe_next_packet` in Linux's sch_cake.c).
 const PASS_ALL_SHARE: f64 = 1.6;
 
 /// The shaper is loaded if it sends more than this share of its rate, or if more than 3000 bytes
-/// wait. (Up to a share of `USED_SHARE` the rate has grown for a stream that no longer needs it.) A
-/// rate seen without load is not the line's capacity. So without further evidence the estimate is
-/// held only after `MIN_LOADED_TIME` with load, and only if the delays began under load: later the
-/// lowered rate turns a small stream into a load. Even then the estimate may be wrong, so the rate
-/// grows by `BLIND_GROWTH` per second while the shaper is used.
+/// wait. A small stream makes the rate grow until it uses only `USED_SHARE` of it, so this share is
+/// larger. A rate seen without load is not the line's capacity.
 const LOADED_SHARE: f64 = 0.9;
+/// Once no delays are measured any more, the estimate of the capacity bounds the rate only if
+/// delays were measured with load for this long. Only delays that began under load count: later the
+/// lowered rate turns a small stream into a load.
 const MIN_LOADED_TIME: Duration = Duration::from_secs(10);
+/// Growth of a rate that the estimate bounds, per second while the shaper is used: the estimate may
+/// be wrong.
 const BLIND_GROWTH: f64 = 0.02;
 
 /// Counters and delay at a tick.
@@ -136,9 +140,11 @@ pub struct Pace {
     ingress: bool,
     nopassive: bool,
     law: Law,
-    /// Bounded rate of the shaper, and its bounds, bit/s.
+    /// Rate of the shaper, bit/s.
     rate: f64,
+    /// [`Params::min`], bit/s.
     min: Option<f64>,
+    /// Upper bound of the rate, bit/s.
     max: f64,
     /// One-way delay and round trip of each reflector.
     paths: Vec<Option<(Path, Path)>>,
@@ -146,30 +152,33 @@ pub struct Pace {
     jitter: Jitter,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
-    /// Mean of [`Self::cautious_capacity`] over the time in which delays were measured with load,
-    /// bit/s, and that time, at most [`MEMORY`].
+    /// Mean of [`Self::cautious_capacity`] over `loaded_time`, bit/s.
     usual_capacity: f64,
+    /// Time in which delays were measured with load, at most [`MEMORY`].
     loaded_time: Duration,
     /// Whether the last delay came from the traffic, or from the only reflector of several that
     /// still answers, which counts like a host of the traffic.
     from_traffic: bool,
-    /// Time of the last answer to a probe; moving average of the time between two, ns, of which at
-    /// most [`LOST_AFTER`] counts.
+    /// Time of the last answer to a probe; 0 before the first.
     last_answer_at: Instant,
+    /// Moving average of the time between two answers, ns; of each, at most [`LOST_AFTER`] counts.
     answer_gap: f64,
-    /// Time of the last delay, from an answer or from the traffic; moving average of the time
-    /// between two, ns.
+    /// Time of the last delay, from an answer or from the traffic; 0 before the first.
     last_delay_at: Instant,
+    /// Moving average of the time between two delays, ns, without those of [`LOST_AFTER`] or more.
     delay_gap: f64,
-    /// Capacity and its mean deviation, bit/s; 0 before the first delay.
+    /// Estimated capacity of the line, bit/s; 0 before the first delay above the target.
     capacity: f64,
+    /// Mean deviation of the capacity, bit/s.
     deviation: f64,
-    /// Time at which the shaper was last loaded; whether that was within a second before the last
-    /// delay above the target began.
+    /// Time at which the shaper was last loaded.
     last_loaded_at: Instant,
+    /// Whether the shaper was loaded within the second before the last delay above the target
+    /// began.
     began_loaded: bool,
-    /// The last readings, and the index of the oldest.
+    /// The last readings.
     readings: [Reading; SPAN],
+    /// Index of the oldest reading.
     oldest: usize,
     /// Time at which the delay was last above the target.
     congested_at: Instant,
@@ -277,8 +286,8 @@ impl Pace {
         }
     }
 
-    /// Rate of arrivals at a shaper behind the modem, or of departures from one before it, over the
-    /// readings kept, bit/s. `None`: too little time.
+    /// Rate of arrivals at a shaper behind the modem, or of departures from one before it, since
+    /// the oldest reading kept, bit/s. `None` if that is less than a tick ago.
     fn flow(&self, gauges: &Gauges) -> Option<f64> {
         let oldest = self.readings[self.oldest];
         let span = gauges.now.checked_since(oldest.now);
@@ -292,8 +301,8 @@ impl Pace {
         Some(bytes as f64 * 8.0 * SEC.as_nanos() as f64 / span.as_nanos() as f64)
     }
 
-    /// A sample of the line's capacity over the readings kept, bit/s. `None`: too little time, or
-    /// no traffic.
+    /// A sample of the line's capacity since the oldest reading kept, bit/s. `None` if
+    /// [`Self::flow`] is `None` or 0.
     fn capacity_sample(&self, gauges: &Gauges) -> Option<f64> {
         let flow = self.flow(gauges).filter(|flow| *flow > 0.0)?;
         if self.ingress {
@@ -349,7 +358,7 @@ impl Pace {
         let Some(lasting) = &mut self.lasting else {
             return false;
         };
-        // By the age of two bases they have adapted.
+        // After this time the smallest delays have adapted.
         if delay <= self.law.target.as_nanos() as f64 || now > lasting.before.since + 2 * BASE {
             self.lasting = None;
             return false;
@@ -391,7 +400,7 @@ impl Pace {
         now <= self.last_loaded_at + SEC
     }
 
-    /// Reacts to a measured delay; `starting`: the start (see [`Beginning`]) continues.
+    /// Reacts to a measured delay; `starting`: whether the start (see [`Beginning`]) continues.
     fn on_evidence(&mut self, evidence: Evidence, starting: bool, gauges: &Gauges) -> Knobs {
         let now = evidence.at;
         self.delays.add(evidence);
@@ -492,7 +501,7 @@ impl Control for Pace {
         self.readings[self.oldest] = reading;
         self.oldest = (self.oldest + 1) % SPAN;
         let silence = now.saturating_since(self.last_delay_at);
-        // (`began_loaded` may be old.)
+        // The shaper must be loaded now, too: `began_loaded` may be of a delay long ago.
         if silence <= LOST_AFTER && self.capacity > 0.0 && self.was_loaded(now) && self.began_loaded
         {
             self.loaded_time = (self.loaded_time + passed).clamp(Duration::from_nanos(1), MEMORY);
@@ -564,8 +573,9 @@ impl Control for Pace {
         if self.paths.len() <= place {
             self.paths.resize(place + 1, None);
         }
-        // Their sum is less than the target, so that the delay which rare fast answers add does not
-        // count as a queue. The larger of two answers is above the smallest of all by about `more`.
+        // The sum of both is less than the target, so that the delay which rare fast answers add
+        // does not count as a queue. `more` is added because the base, the larger of two answers in
+        // a row, is above the smallest of all by about as much.
         let (loose, more) = (self.law.target * 2 / 3, self.law.target / 6);
         let known = self.paths[place].is_some();
         let (path, trips) = self.paths[place]
@@ -589,8 +599,8 @@ impl Control for Pace {
             at: now,
             excess,
         };
-        // Answers that a reflector holds back and then sends together would be most of the last
-        // answers.
+        // Without this limit, answers that a reflector holds back and then sends together would
+        // dominate the jitter.
         if trip < MAX_JITTER_EXCESS {
             self.jitter.add(evidence);
         }

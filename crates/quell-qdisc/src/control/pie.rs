@@ -1,9 +1,10 @@
-//! PIE as a controller: RFC 8033's law sets the drop probability of a plain FIFO. The fallback of a
-//! guarded queue.
+//! PIE as a controller: RFC 8033's law sets the drop probability of a plain FIFO. It is the
+//! fallback of guarded queues.
 //!
-//! The law is [`parts::pie`](crate::parts::pie)'s; its delay is the backlog at the link's rate
-//! (RFC 8033, section 5.2) and its update comes once per decision, whatever the period. The FIFO
-//! drops at random, without burst allowance or early exits.
+//! The law is that of [`parts::pie`](crate::parts::pie). Its delay is the backlog divided by the
+//! link's rate (RFC 8033, section 5.2), and it is updated once per decision, whatever the period.
+//! The FIFO drops each arrival with this probability, without PIE's burst allowance and without its
+//! exceptions for short queues.
 
 use super::{Control, SubQueue};
 use crate::num;
@@ -34,7 +35,7 @@ impl Control for Pie {
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
-        // In an outage the delay is unknown: the last one stays.
+        // In an outage the delay is unknown; the last known one is used.
         if !gauges.rate.is_zero() {
             let delay = gauges.rate.transmission_time(gauges.backlog_bytes);
             self.vars.qdelay = delay.min(100 * SEC);
@@ -94,7 +95,7 @@ mod tests {
         };
         let high = run(60, 200);
         assert!(high > 0.1, "{high}");
-        // 100 times 0.125 Hz * 10 ms less.
+        // Each of 100 updates subtracts 0.125 Hz * 10 ms.
         assert!((high - run(5, 100) - 0.125).abs() < 0.08);
     }
 

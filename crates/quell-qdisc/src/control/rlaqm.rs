@@ -1,10 +1,10 @@
-//! RL-AQM: a small network sets a FIFO's drop probability each 20 ms.
+//! RL-AQM: a small network sets a FIFO's drop probability every 20 ms.
 //!
 //! Source: the RL-AQM paper's §3 and its authors' code (github dhulfiqarelte/RLAQM). Every period
 //! the controller reads the queue's delay D (ms, backlog over rate), the link's utilisation U since
 //! the last decision and the probability p in force; the network ranks five steps of p, and the
-//! best one is applied. Two rules precede it while the queue is empty (D < 1 ms): p stays at 0, or
-//! else falls by 0.1.
+//! best one is applied. While the queue is empty (D < 1 ms), two rules replace the network: if p is
+//! 0, it stays 0; otherwise it falls by 0.1.
 //!
 //! Where sources differ:
 //! - The second rule subtracts 0.1, as in the code; with the paper's table it would be 0.01.
@@ -15,7 +15,7 @@
 //!
 //! quell's own: a network whose card names outputs `drop = 0.02` ranks probabilities instead of
 //! steps, and one with a single output gives p itself. Both read the inputs that their card names
-//! ([`READINGS`]), no rule precedes them, and above [`Params::ceiling`] p is 0.5.
+//! ([`READINGS`]), no rule replaces them, and above the delay [`Params::ceiling`] p is 0.5.
 //! docs/lab/rl-aqm.md says why.
 
 pub mod dqn;
@@ -34,23 +34,23 @@ pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
 pub const MAX_HUNDREDTHS: i32 = 50;
 /// Largest p.
 const MAX_DROP: f64 = MAX_HUNDREDTHS as f64 / 100.0;
-/// Below this delay, ms, the queue counts as empty (both rules).
+/// Below this delay, ms, the queue counts as empty, and a rule replaces the network.
 const EMPTY_MS: f64 = 1.0;
 /// Bytes of a packet, for [`Reading::Load`].
 const PACKET_BYTES: f64 = 1400.0;
 /// Largest value of [`Reading::Load`].
 const MAX_LOAD: f64 = 4.0;
 
-/// Inputs of a network of probabilities.
+/// A possible input of a network of probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// D: the backlog over the rate, ms.
     Delay,
-    /// D at the decision before, ms.
+    /// D at the previous decision, ms.
     DelayBefore,
     /// ln(1 + D / ms).
     LogDelay,
-    /// ln(1 + D / ms) at the decision before.
+    /// ln(1 + D / ms) at the previous decision.
     LogDelayBefore,
     /// U: bits sent since the last decision over those that the link could send.
     Utilisation,
@@ -79,12 +79,12 @@ pub struct Params {
     pub period: Duration,
     /// Packets that the FIFO holds (default 5000, at least 1).
     pub limit: u32,
-    /// The two rules for an empty queue precede a network of steps (default on).
+    /// The two rules for an empty queue replace a network of steps (default on).
     pub heuristics: bool,
     /// Delay above which p is 0.5, whatever a network of probabilities decides (default 20 ms; 0:
-    /// none).
+    /// no such delay).
     pub ceiling: Duration,
-    /// Probability of taking a step at random in place of the best (default 0; the paper evaluates
+    /// Probability of taking a random action in place of the best (default 0; the paper evaluates
     /// with 0.01).
     pub epsilon: f64,
 }
@@ -123,11 +123,11 @@ impl Params {
 /// Meaning of a network's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outputs {
-    /// Values of [`STEPS`].
+    /// A value for each of [`STEPS`]; the highest wins.
     Steps,
-    /// Values of probabilities.
+    /// A value for each of several probabilities; the highest wins.
     Levels,
-    /// The probability.
+    /// The probability itself.
     Level,
 }
 
@@ -221,23 +221,23 @@ pub struct RlAqm {
     delay_before_ms: f64,
     /// The link's rate when it last had one.
     rate: Rate,
-    /// The network's last output was not a number.
+    /// Whether the network's last output was not a number.
     broken: bool,
-    /// The network's inputs at the last decision, and the index of the chosen output, or the only
-    /// output.
+    /// The network's inputs at the last decision.
     inputs: Vec<f32>,
+    /// The last action: the index of the chosen output, or the only output.
     action: Option<f32>,
     /// Separate stream of random numbers for random steps, if there is one.
     explore: Option<Rng>,
     adjacent: Option<Adjacent>,
 }
 
-/// Exploration of actions adjacent to the best, while the queue is short.
+/// Exploration of actions adjacent to the best one, while the queue is short.
 #[derive(Clone, Debug)]
 struct Adjacent {
-    /// Its probability.
+    /// Probability of exploring.
     epsilon: f64,
-    /// Largest delay at which it takes place.
+    /// Largest delay at which it explores.
     below: Duration,
     rng: Rng,
 }
@@ -277,7 +277,7 @@ impl RlAqm {
         self.drop
     }
 
-    /// The readings other than p and those of the decision before. Starts the next period.
+    /// The readings other than p and those of the previous decision. Starts the next period.
     fn observe(&mut self, gauges: &Gauges) -> Seen {
         // In an outage the last rate stays: D is then the time that the backlog would have taken.
         if !gauges.rate.is_zero() {
@@ -410,7 +410,8 @@ impl RlAqm {
         }
     }
 
-    /// Whether the next action is an adjacent one, and if so, whether it is the one above.
+    /// Whether the next action is an adjacent one: `Some(true)` for the one above, `Some(false)`
+    /// for the one below.
     fn explores_adjacent(&mut self, delay_ms: f64) -> Option<bool> {
         let adjacent = self.adjacent.as_mut()?;
         let calm = delay_ms <= adjacent.below.as_millis_f64();

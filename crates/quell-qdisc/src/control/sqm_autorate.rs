@@ -15,10 +15,11 @@ use crate::rate::Rate;
 use crate::time::{Duration, Instant, MS, NEVER, SEC};
 use crate::{ControlledKnobs, Gauges, KnobSet, Knobs, Rng};
 
-/// `tick_duration` and `min_change_interval`.
+/// Time between decisions (`tick_duration` and `min_change_interval`).
 const TICK: Duration = Duration::from_millis(500);
-/// Half-lives of the two averages of a reflector's delay: baseline and recent.
+/// Half-life of a reflector's baseline, ns.
 const SLOW: f64 = 135.0 * SEC.as_nanos() as f64;
+/// Half-life of a reflector's recent delay, ns.
 const FAST: f64 = 0.4 * SEC.as_nanos() as f64;
 /// A reflector that was silent for longer is treated as new.
 const OUT_OF_DATE: Duration = Duration::from_secs(30);
@@ -77,9 +78,11 @@ impl Params {
 /// State of a reflector.
 #[derive(Clone, Copy, Debug)]
 struct Reflector {
+    /// Slow moving average of its delay, ns; at most `recent`.
     baseline: f64,
+    /// Fast moving average of its delay, ns.
     recent: f64,
-    /// Time of the last answer; `NEVER` before the first.
+    /// Time of the last answer; `NEVER` before the first one and after one that was ignored.
     last: Instant,
 }
 
@@ -91,7 +94,7 @@ pub struct SqmAutorate {
     reflectors: Vec<Reflector>,
     /// Rates that caused no delay; empty before the first decision.
     safe: Vec<f64>,
-    /// Index in `safe` of the next one to write.
+    /// Index in `safe` that the next rate is written to.
     place: usize,
     /// Time of the last reading, and the bytes sent until then.
     read: (Instant, u64),
@@ -117,8 +120,8 @@ impl SqmAutorate {
         }
     }
 
-    /// The third smallest of the delays that reflectors show above their baselines, or the smallest
-    /// of fewer, in ns.
+    /// The delay above the baseline, ns: the third smallest of those of the reflectors that
+    /// answered within two ticks; the smallest if fewer than three did; `None` if none did.
     fn delay(&self, now: Instant) -> Option<f64> {
         let heard = self
             .reflectors
@@ -221,8 +224,8 @@ impl Control for SqmAutorate {
 mod tests {
     use super::*;
 
-    /// Runs the loop for `ticks` with five reflectors whose delay is this much above 20 ms; `None`:
-    /// silent.
+    /// Runs the loop for `ticks` with five reflectors whose delay is 20 ms and `extra`; with `None`
+    /// they are silent. Returns the rate in Mbit/s.
     fn run(
         c: &mut SqmAutorate,
         from: Instant,

@@ -12,7 +12,8 @@
 //!   at least 0.05.
 //! - Three periods in a row above target take one A-MPDU off the limit; three below half of it, if
 //!   the queue overflowed meanwhile, add one. After either step the count restarts.
-//! - When R has more than doubled or halved since, the limit starts over at R × ARTT.
+//! - When R has more than doubled or halved since the limit was last set to R × ARTT, the limit
+//!   starts over there.
 //! - Selective drop, which the slides only name, is taken to mean that a full queue drops the
 //!   newest packet of its longest flow.
 
@@ -38,7 +39,7 @@ pub struct Params {
     pub packet_bytes: u32,
     /// Packets of a full A-MPDU (default 43: 65,535 bytes of 1500; at least 1).
     pub ampdu: u32,
-    /// There is no aggregation: the least limit is 2 packets and the step 1 (default off).
+    /// Without aggregation: the least limit is 2 packets and the step 1 packet (default off).
     pub no_aggregation: bool,
     /// Least limit, packets (default: one A-MPDU).
     pub min: Option<u32>,
@@ -52,7 +53,7 @@ pub struct Params {
     pub weight: f64,
     /// Share of the rate that carries payload (default 1: the gauge is the effective rate).
     pub efficiency: f64,
-    /// N, if F is to be 1/N (default none: the measured share).
+    /// N, if F is to be 1/N (default: none, F is the measured share).
     pub contenders: Option<u32>,
     /// Lower bound of F (default 0.05, above 0, at most 1).
     pub least_share: f64,
@@ -158,12 +159,15 @@ pub struct Wqm {
     limit: u32,
     /// Smoothed effective rate, bit/s.
     rate: f64,
-    /// The rate for which the limit was last started.
+    /// The rate at which the limit last started over, bit/s.
     started_at: f64,
+    /// Periods in a row with a drain time above the target.
     high: u32,
+    /// Periods in a row with a drain time below [`Params::low`].
     low: u32,
-    /// Overflow drops when `low` began to count, and at the last decision.
+    /// Overflow drops when `low` began to count.
     drops_before_low: u64,
+    /// Overflow drops at the last decision.
     drops: u64,
 }
 

@@ -112,12 +112,12 @@ fn an_impossible_reading_brings_the_classic_controller_in_at_once_and_quiet_the_
     let knobs = g.decide(&bad, &mut [], &mut rng);
     assert_eq!((knobs.drop, knobs.limit_packets), (Some(0.0), None));
     assert!(!g.trusts());
-    // One second of 20 ms; PIE continues from the probability that it found, 0.03.
+    // A quiet second is 50 periods of 20 ms. PIE continues from the probability in force, 0.03.
     let meanwhile = run(&mut g, 5, 49);
     assert!(!g.trusts() && (meanwhile[0].unwrap() - 0.03).abs() < 0.02);
     let p = meanwhile.last().unwrap().unwrap();
     let back = run(&mut g, 54, 1)[0].unwrap();
-    // From the probability in force, in hundredths, a step up.
+    // The learned controller goes one step up from PIE's probability, rounded to hundredths.
     assert!(g.trusts() && (back - p - 0.01).abs() < 0.0051, "{p} {back}");
     let s = g.stats();
     assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
@@ -160,7 +160,7 @@ fn a_reading_that_is_old_or_unchanged_is_stale() {
     run(&mut g, 1, 3);
     g.decide(&busy(3), &mut [], &mut rng);
     assert_eq!(g.stats().stale, 1);
-    // The longest time between two readings, and more.
+    // The longest time between two readings, and one period more.
     for (n, stale) in [(LONGEST / PERIOD, 0), (LONGEST / PERIOD + 1, 1)] {
         let mut g = guard(Params::default());
         run(&mut g, 1, 1);
@@ -171,8 +171,7 @@ fn a_reading_that_is_old_or_unchanged_is_stale() {
 
 #[test]
 fn the_limit_of_the_queue_stays_while_the_classic_controller_moves_its_probability() {
-    // RL-AQM's FIFO holds 5000 packets; PIE does not change that, neither in a dry run nor after a
-    // fallback.
+    // RL-AQM's FIFO holds 5000 packets; PIE changes that neither in a dry run nor after a fallback.
     for dry_run in [true, false] {
         let mut g = guard(Params {
             dry_run,
@@ -226,7 +225,7 @@ fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
     let set: Vec<_> = (0..30).filter_map(|n| arrive(&mut g, n)).collect();
     assert_eq!(set, [7, 7, 7]);
     assert_eq!((g.stats().decisions, g.stats().learned), (3, 3));
-    // Its clock says that the next decision took a second.
+    // By the clock, the next decision takes a second.
     g.time_decisions(clock([Instant::ZERO, Instant::from_secs(1)]));
     assert_eq!(arrive(&mut g, 30), Some(50));
     assert!(!g.trusts() && g.stats().late == 1);
@@ -268,7 +267,7 @@ fn a_network_of_limits_whose_answers_are_not_numbers_is_not_followed() {
 
 #[test]
 fn a_network_whose_answers_are_not_numbers_is_not_followed() {
-    // Finite weights, whose sum with 25 ms is infinite for all actions.
+    // The weights are finite, but with a delay of 25 ms the value of each action is infinite.
     let mut g = Guard::new(Params::default(), learned(f32::MAX), classic());
     run(&mut g, 1, 100);
     let s = g.stats();
@@ -286,7 +285,7 @@ fn growing(n: u64) -> Gauges {
 
 #[test]
 fn a_controller_without_effect_on_a_growing_delay_is_not_followed() {
-    // The same value for every step: the first, which leaves the probability where it is.
+    // All steps have the same value: it takes the first, which leaves the probability unchanged.
     let learned = rlaqm::RlAqm::new(rlaqm::Params::default(), network(0.0, 0.0)).unwrap();
     let mut g = Guard::new(Params::default(), Box::new(learned), classic());
     let mut rng = Rng::new(1, "guard");

@@ -6,8 +6,8 @@ use crate::time::{Duration, Instant};
 
 use crate::{Gauges, Knobs};
 
-/// The beginning of a time in which the delay is too long, did not fall, and no decision became
-/// tighter.
+/// The beginning of a span in which the delay was too long and did not fall, and no decision
+/// became tighter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Start {
     now: Instant,
@@ -22,9 +22,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Returns whether the delay has been above `bound` for `patience`, has not fallen, and no
-    /// decision has become tighter. `proposed` is the tightest decision since the last call;
-    /// `in_force` is that of the knobs in force, if another controller decides.
+    /// Returns whether, for `patience`, the delay has been above `bound`, has not fallen by a
+    /// tenth, and no decision has become tighter. `proposed` is the tightness of the tightest
+    /// decision since the last call; `in_force` is that of the knobs in force, if another
+    /// controller decides.
     pub(super) fn is_stuck(
         &mut self,
         gauges: &Gauges,
@@ -66,7 +67,7 @@ mod tests {
     use crate::rate::Rate;
     use crate::time::{MS, SEC};
 
-    /// Results for each second's delay (ms) and decision.
+    /// Whether it is stuck after each second, given that second's delay (ms) and decision.
     fn looks(each: &[(u64, f64)]) -> Vec<bool> {
         let mut watch = Watch::default();
         let look = |(n, (delay, answer)): (usize, &(u64, f64))| {

@@ -1,8 +1,8 @@
-//! The limits that are states.
+//! The limits that are LearnQueue's states.
 
 use crate::num;
 
-/// Limits from 1 to the largest, ascending. Row k of a table belongs to the k-th.
+/// Limits from 1 to the largest, ascending. Row k of a table belongs to the k-th limit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limits {
     /// Every limit from 1 to this.

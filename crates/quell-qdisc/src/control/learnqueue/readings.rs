@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Reward {
-    /// The distance to the target by equation 11, with a positive sign after an increase and a
-    /// negative one after a decrease.
+    /// The distance to the target (equation 11) and, with η, the share of lost arrivals; added
+    /// after an increase and subtracted after a decrease.
     #[default]
     Signed,
     /// Equations 11 to 14 as printed, the same for every action. The target then only weighs

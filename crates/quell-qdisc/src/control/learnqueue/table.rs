@@ -2,13 +2,14 @@
 //!
 //! The file is safetensors, so that Python's `safetensors` package reads and writes it too:
 //!
-//! | tensor | type, shape | a row per limit that is a state, for the next smaller and the next larger one |
+//! | tensor | type, shape | contents |
 //! |---|---|---|
 //! | `q` | F64 `[states, 2]`, ms; I32, microseconds, where the card says `fixed_point` | Q |
-//! | `visits` | U32 `[states, 2]` | how often the pair was tried |
+//! | `visits` | U32 `[states, 2]` | how often the action was tried in the state |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON, with a checksum. ε and γ follow from
-//! the pairs tried and are not stored.
+//! Each row belongs to a limit that is a state; its columns are the actions: the next smaller limit
+//! and the next larger one. The metadata hold one key, `quell`: the [`Card`] as JSON, with a
+//! checksum. ε and γ follow from the number of pairs tried and are not stored.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -20,7 +21,8 @@ use crate::policy::Error;
 use crate::policy::file::{checksum, open, whole};
 
 /// The version of the file format that this quell writes. It also reads 2, which has no checksum,
-/// and 1, whose parameters also lack `step`, `alpha_min` and `published_reward` (1, 0, true).
+/// and 1, which has neither a checksum nor the parameters `step`, `alpha_min` and
+/// `published_reward`; they are then 1, 0 and true.
 pub const FORMAT: u32 = 3;
 /// Kind of the file in its card.
 const KIND: &str = "learnqueue table";
@@ -36,7 +38,7 @@ pub struct Card {
     /// Parameters with which it was learned: weights, target, limits (1 to `max_size`) and the
     /// rest.
     pub params: Params,
-    /// The limit in force at the end, from which the next one continues.
+    /// The limit in force at the end, from which another queue continues.
     pub limit: u32,
     /// Training data, and the command that trained it.
     pub trained_on: String,
@@ -90,7 +92,7 @@ impl Table {
         &self.card
     }
 
-    /// The options it was learned with, to continue from its end.
+    /// The parameters with which it was learned, with the limit at its end as the first limit.
     pub fn params(&self) -> Params {
         Params {
             initial: self.card.limit,
@@ -110,7 +112,7 @@ impl Table {
             .collect()
     }
 
-    /// For every row, how often the two were tried.
+    /// For every row, how often the next smaller and the next larger limit were tried.
     pub fn visits(&self) -> &[[u32; 2]] {
         &self.visits
     }
@@ -148,8 +150,8 @@ impl Table {
     /// Reads a table from the bytes of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// If the bytes are truncated or no safetensors file, the card, its version, a shape or a
-    /// number is not right, or the checksum is another.
+    /// If the bytes are truncated or not a safetensors file; if the card, its version, a shape or a
+    /// number is wrong; or if the checksum does not match.
     pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
         load(bytes).map_err(|e| e.at(file))
     }
@@ -234,7 +236,7 @@ fn tensor<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, E
     })
 }
 
-/// The numbers of a tensor, two a row, whose type and shape are checked.
+/// Checks the type and the shape of a tensor; returns its numbers, two per row.
 fn pairs<T: Copy, const BYTES: usize>(
     name: &str,
     tensor: &TensorView,

@@ -5,7 +5,8 @@ fn published() -> Params {
     Params::default().published_reward()
 }
 
-/// A constant learning rate, and the current limit in `max_delay`.
+/// The published reward with a constant learning rate, the current limit in `max_delay`, and 400 as
+/// the first limit.
 fn plain() -> Params {
     Params {
         alpha: Some(0.1),
@@ -193,7 +194,7 @@ fn the_update_is_that_of_q_learning() {
     });
     literal.decide(&busy, &mut [], &mut Rng::new(1, "t"));
     assert!((literal.q(20, 1) - 12.596).abs() < 1e-3);
-    // Again, from 12.596: 0.9 of it and the reward.
+    // A second update: 0.9 of 12.596, and the whole reward of 4.
     literal.gamma = 0.0;
     literal.learn(
         Pair {
@@ -253,7 +254,7 @@ fn delayed_credit_goes_to_the_action_that_caused_the_period() {
         ..idle()
     };
     lq.decide(&busy, &mut [], &mut rng);
-    // In force was 21: 0.5 (30 - 10) + 0.5 (38.769 - 30) = 14.385.
+    // A limit of 21 was in force: 0.5 (30 - 10) + 0.5 (38.769 - 30) = 14.385.
     assert!((lq.q(20, 1) - 1.4385).abs() < 1e-4, "{}", lq.q(20, 1));
     assert_eq!(lq.q(21, 1), 0.0);
 }
@@ -263,7 +264,7 @@ fn integers_learn_what_floating_point_learns() {
     let run = |arithmetic| {
         let mut lq = LearnQueue::new(Params {
             arithmetic,
-            // Exploring only, both walk the same way.
+            // With exploration only, both take the same actions.
             epsilon: 1.0,
             epsilon_min: 1.0,
             initial: 20,

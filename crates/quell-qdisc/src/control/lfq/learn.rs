@@ -1,30 +1,31 @@
 //! `lfq learn`: the network continues to learn while the queue serves.
 //!
-//! Source: the LFQ paper's §VI (online learning) and its authors' `rl.cc`. At a random time of a
-//! flow its limit becomes one packet more or less than the network's, and stays so. What the flow
-//! achieves from then on is the reward. If it is more than a second network, the critic, expected,
-//! the limit was the better one, else the limit two packets beside it. The actor, the network that
-//! sets limits, is trained towards the better limit (mean absolute error), the critic towards the
-//! reward (mean squared error), with the flows of one batch at a time. The features at the time of
-//! the decision are the inputs of both.
+//! Source: the LFQ paper's §VI (online learning) and its authors' `rl.cc`. In an experiment, which
+//! begins at a random time of a flow, the flow's limit is fixed at one packet more or one packet
+//! less than the network's answer. What the flow achieves from then on is the reward. If this is
+//! more than a second network, the critic, expected, the chosen limit counts as the better one;
+//! otherwise the limit that was not chosen does. The actor, the network that sets limits, is
+//! trained towards the better limit (mean absolute error), the critic towards the reward (mean
+//! squared error), with the experiments of one batch at a time. The inputs of both are the features
+//! at the start of the experiment.
 //!
-//! Deviations, since a flow's end is not known in advance and flows of any length are to teach:
-//! - An experiment begins at the first decision after a time drawn from `MAX_WAIT`, not from half
-//!   of the flow's length, and ends after `EXPERIMENT` if the flow has not ended before. Then the
-//!   network decides for as long at least, so that experiments take half of a flow's time at most.
-//! - The two limits are one beside what the network answers at that packet. In the code they are
-//!   beside its last answer, ten packets before.
+//! Deviations, because a flow's end is not known in advance and flows of any length are used:
+//! - An experiment begins at the first decision after a random time of up to `MAX_WAIT`, not of up
+//!   to half of the flow's length, and ends after `EXPERIMENT` or with the flow. Then the network
+//!   decides for at least `EXPERIMENT`, so that experiments take at most half of a flow's time.
+//! - The two limits are one packet above and one below the network's answer at that packet. In the
+//!   code they are beside its previous answer, ten packets earlier.
 //! - The actor starts from a trained network, as the paper's conclusion proposes, the critic from
-//!   random weights; for the first `WARM_UP` batches only the critic is trained. It is trained
-//!   with Adam and repeats earlier experiments, because plain gradient descent is too slow
-//!   (`quell train lfq --critic-rate --replay`).
+//!   random weights; for the first `WARM_UP` batches only the critic is trained. The critic is
+//!   trained with Adam and on repeated earlier experiments, because plain gradient descent is too
+//!   slow (`quell train lfq --critic-rate --replay`).
 //! - A step of the actor is bounded, because the network may answer with hundreds of packets on a
 //!   link unlike those of its training.
 //!
 //! When a guard's classic controller acts, or the network's answer is not finite, the experiments
-//! end without a sample, and the network in the queue's words is in force again; the actor
-//! continues from it. Another queue continues from actor and critic ([`Networks`]); the moments of
-//! Adam and earlier experiments are not kept.
+//! end without a sample, and the network that the queue's words name is in force again; the actor
+//! continues from it. Another queue can continue from actor and critic ([`Networks`]); Adam's
+//! moments and earlier experiments are not saved.
 
 use super::{FEATURES, LIMITS, Lfq};
 use crate::control::learn::{self, Outbox, Update};
@@ -36,70 +37,76 @@ use crate::policy::{Adam, Affine, Error, Init, Optimizer, Policy, Trainee};
 use crate::time::{Duration, Instant, SEC};
 use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};
 
-/// Longest time from a flow's first packet to an experiment: half of a flow in the offline
+/// Upper bound of the random time before an experiment: half of the length of a flow in offline
 /// training.
 const MAX_WAIT: Duration = Duration::from_millis(2500);
-/// Longest experiment: a flow in the offline training.
+/// Longest duration of an experiment: the length of a flow in offline training.
 const EXPERIMENT: Duration = Duration::from_secs(5);
 /// Time without packets after which a flow has ended.
 const SILENCE: Duration = SEC;
-/// Packets that have to leave during an experiment, or else it does not count.
+/// An experiment in which fewer packets leave does not count.
 const MIN_PACKETS: u32 = 20;
-/// Interval at which ended experiments are looked for.
+/// Interval of the search for flows that have ended.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Experiments of a training step.
+/// Experiments per training step.
 const BATCH: usize = 40;
 /// Batches for which only the critic is trained.
 const WARM_UP: u64 = 10;
-/// Largest rate of the actor's plain gradient descent, the paper's.
+/// Largest learning rate of the actor's plain gradient descent: the paper's rate.
 const ACTOR_RATE: f32 = 0.01;
 /// Learning rate of the critic's Adam.
 const CRITIC_RATE: f32 = 1e-3;
-/// Experiments that the critic remembers, and its additional fits per batch, each to `REPLAYED` of
-/// them.
+/// Number of past experiments that the critic remembers.
 const PAST: usize = 4096;
+/// Additional training steps of the critic per batch, each on `REPLAYED` remembered experiments.
 const FITS: usize = 1;
 const REPLAYED: usize = 256;
-/// Numbers of an experiment: features, its limit, the other limit, resets before it.
+/// Numbers of an experiment in the outbox: features, its limit, the other limit, resets before it.
 const WIDTH: usize = FEATURES + 3;
-/// Number at which the count of resets returns to 0: below it, `f32` holds each one.
+/// Number at which the count of resets returns to 0: `f32` represents all smaller ones exactly.
 const RESETS: u32 = 1 << 24;
 /// Bytes that the reward charges for each queued packet: the authors' segment size.
 const PACKET: f64 = 1446.0;
 /// A reward of 1 is this many bytes per second.
 const UNIT: f64 = 1e6;
 
-/// What an experiment earns, as `quell train lfq --reward`.
+/// What an experiment earns, as with `quell train lfq --reward`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reward {
-    /// The paper's: throughput less this weight, 1/s, times the mean of the queued data.
+    /// The paper's: throughput minus this weight (1/s) times the mean of the queued data.
     Queue(f64),
-    /// Throughput less this weight, 1e6 bytes/s per s, times the mean time in the queue.
+    /// Throughput minus this weight (1e6 bytes/s per s) times the mean time in the queue.
     Delay(f64),
 }
 
-/// State of a flow.
+/// A flow's experiment, or its wait for the next one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Experiment {
-    /// Whether it runs; else the flow waits for one.
+    /// Whether it runs; otherwise the flow waits for the next one.
     runs: bool,
     /// Its start, or the earliest start of the next one.
     at: Instant,
+    /// The network's inputs at the start.
     features: [f32; FEATURES],
-    /// The limit, and the one that was not taken.
+    /// The limit in force, packets.
     limit: u32,
+    /// The limit that was not chosen, packets.
     other: u32,
+    /// Packets that have left.
     departed: u32,
+    /// Bytes that have left.
     bytes: u64,
-    /// Sum of the times in the queue, and integral of the packets queued, up to `last`.
+    /// Sum of the times in the queue of the packets that have left.
     sojourn: Duration,
+    /// Packets queued, integrated over time up to `last`, packet-nanoseconds.
     packet_ns: u128,
+    /// Time of the last arrival or departure.
     last: Instant,
     last_departure: Instant,
 }
 
 impl Experiment {
-    /// None runs; the next one begins after `at`.
+    /// No experiment runs, and the next one begins after `at`.
     fn not_before(at: Instant) -> Self {
         Self {
             runs: false,
@@ -116,7 +123,7 @@ impl Experiment {
         }
     }
 
-    /// Accounts for `held` packets queued since the last event.
+    /// Accounts for the time since the last event, in which `held` packets were queued.
     fn advance(&mut self, now: Instant, held: u32) {
         let since = now.saturating_since(self.last);
         self.packet_ns += u128::from(since.as_nanos()) * u128::from(held);
@@ -166,11 +173,11 @@ pub struct Learning {
     flows: Vec<Experiment>,
     outbox: Outbox,
     learner: Option<Box<dyn learn::Learner>>,
-    /// Draws times and sides. Seeded from the queue's own stream at the first period; no experiment
-    /// begins before that.
+    /// Draws the times of experiments, and which of the two limits is chosen. Seeded from the
+    /// queue's own stream at the first period; no experiment begins before that.
     rng: Option<Rng>,
-    /// Resets so far, modulo [`RESETS`]: what the learner makes from experiments before a reset
-    /// does not come into force after it.
+    /// Resets so far, modulo [`RESETS`]. A network that the learner trained on experiments before a
+    /// reset does not come into force after it.
     resets: u32,
     progress: Progress,
 }
@@ -188,7 +195,8 @@ impl Learning {
         Ok(Self::from(acting, reward, untrained, rng))
     }
 
-    /// Continues from these networks, unless they began with another one than that of `acting`.
+    /// Continues from these networks, if they began with the network of `acting`; otherwise the
+    /// same as [`Learning::new`].
     ///
     /// # Errors
     /// As [`Learning::new`].
@@ -233,7 +241,8 @@ impl Learning {
         &self.acting.policy
     }
 
-    /// Begins an experiment around the limit that the network has just set.
+    /// Begins an experiment around the limit that the network has just set; returns the flow's
+    /// limit in packets.
     fn begin(&mut self, index: usize, now: Instant) -> u32 {
         let Some(rng) = &mut self.rng else {
             return self.acting.flows[index].limit;
@@ -259,7 +268,8 @@ impl Learning {
         limit
     }
 
-    /// Ends a flow's experiment, if one runs; the network decides again at the flow's next packet.
+    /// Ends a flow's experiment, if one runs; `counts`: its reward becomes a sample. The network
+    /// decides again at the flow's next packet.
     fn end(&mut self, index: usize, now: Instant, counts: bool) {
         let experiment = &mut self.flows[index];
         if !experiment.runs {
@@ -278,7 +288,7 @@ impl Learning {
         self.wait(index, now + EXPERIMENT);
     }
 
-    /// Draws the time of a flow's next experiment, not before `from`.
+    /// Draws the start of a flow's next experiment, at `from` or up to [`MAX_WAIT`] later.
     fn wait(&mut self, index: usize, from: Instant) {
         let wait = self.rng.as_mut().map_or(0.0, |rng| rng.f64());
         let wait = Duration::from_nanos(num::whole_u64(wait * MAX_WAIT.as_nanos() as f64));
@@ -299,7 +309,8 @@ impl Learning {
 }
 
 impl Control for Learning {
-    /// Of the exchange with the learner.
+    /// Period of the search for flows that have ended, and of the exchange with the learner.
+    /// Decisions are made when packets arrive.
     fn period(&self) -> Duration {
         PERIOD
     }
@@ -424,7 +435,7 @@ impl Control for Learning {
 }
 
 /// The networks of a queue that has learned nothing yet, with a critic of random weights, and the
-/// stream that drew these.
+/// random stream from which these were drawn.
 fn untrained(first: &Policy) -> Result<(Networks, Rng), Error> {
     let mut rng = Rng::new(1, "critic");
     let actor = Trainee::from_policy(first);
@@ -458,7 +469,7 @@ pub struct Learner {
     /// Experiments since the last batch.
     rows: Vec<f32>,
     rewards: Vec<f32>,
-    /// Features and rewards that the critic remembers; a new one replaces the oldest.
+    /// Features and rewards of past experiments, at most [`PAST`]; a new one replaces the oldest.
     past: Vec<f32>,
     past_rewards: Vec<f32>,
     oldest: usize,
@@ -484,9 +495,10 @@ impl Learner {
         }
     }
 
-    /// A step of the actor down the mean absolute error, unless a weight would not be finite. It
-    /// changes the outputs by no more than their mean, to first order: where they are hundreds of
-    /// packets, a step at the full rate would be larger than they are.
+    /// A step of the actor's gradient descent on the mean absolute error, unless a weight would not
+    /// be finite. To first order, it changes the outputs by at most their mean (or 1 packet, if
+    /// that is more): where outputs are hundreds of packets, a step at the full rate would be
+    /// larger than they are.
     fn fit_actor(&mut self, features: &[f32], labels: &[f32]) {
         let count = labels.len() as f32;
         let outputs = self.actor.forward(features);
@@ -504,11 +516,11 @@ impl Learner {
         let mut plain = Optimizer::Sgd {
             rate: ACTOR_RATE.min(bound),
         };
-        // Else the weights are unchanged.
+        // After an error the weights are unchanged.
         let _ = self.actor.step(&mut plain);
     }
 
-    /// A step of the critic down the mean squared error.
+    /// A step of the critic's Adam on the mean squared error.
     fn fit_critic(&mut self, features: &[f32], rewards: &[f32]) {
         let count = rewards.len() as f32;
         let outputs = self.critic.forward(features);

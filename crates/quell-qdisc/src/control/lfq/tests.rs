@@ -56,7 +56,7 @@ fn controller(policy: Policy) -> Lfq {
     Lfq::new(Params::default(), policy).unwrap()
 }
 
-/// Offers a packet of the only flow while `held` are queued: true if it may join them.
+/// Offers a packet of the only flow while `held` are queued; returns whether it may join them.
 fn arrive(c: &mut Lfq, now: Instant, held: u32) -> bool {
     let arrival = Arrival {
         now,
@@ -93,7 +93,7 @@ fn limit(c: &Lfq) -> u32 {
 /// The features, computed again from all events and the definitions alone.
 #[derive(Default)]
 struct Naive {
-    /// Time, and packets queued.
+    /// Time, s, and packets queued, of each arrival.
     arrivals: Vec<(f64, f64)>,
     departures: Vec<f64>,
     limits: Vec<f64>,
@@ -214,7 +214,7 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
 }
 
 impl Naive {
-    /// The features without the last answer's own limit.
+    /// The features before the last limit was set.
     fn features_at_last_question(&mut self, paper_weights: bool) -> Vec<f64> {
         let last = self.limits.pop().unwrap();
         let features = self.features(if paper_weights { 4 } else { 5 });
@@ -380,7 +380,7 @@ impl Bed {
     }
 }
 
-/// Hash of a flow that meets no other one below 8 in 1024 buckets.
+/// Hash of a flow. Flows 0 to 7 have different buckets of 1024.
 fn hash(flow: u32) -> u32 {
     flow << 29
 }
@@ -470,7 +470,7 @@ fn answers_from_outside_replace_the_networks() {
     }
     assert_eq!(c.on_arrival(&arrival(10)), Decision::Ask);
     assert_eq!(c.answered(Some(0), &limit(7)), Decision::Set(limit(7)));
-    // An answer without a limit leaves the flow's own, not that of another flow.
+    // After an answer without a limit, the flow keeps its own limit, not that of another flow.
     let other = Arrival {
         sub_queue: Some(1),
         fresh: true,

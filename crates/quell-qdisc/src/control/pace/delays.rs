@@ -10,18 +10,23 @@ pub(super) const BASE: Duration = Duration::from_secs(10);
 const FALL: Duration = MS;
 const CALM: Duration = Duration::from_millis(300);
 const BEGINNING: Duration = Duration::from_secs(20);
-/// Age up to which the last delay of a reflector counts, and of a remote host of the traffic. Some
-/// reflectors answer seldom: one that lies must not be the only one that was heard.
+/// Age up to which the last delay of a reflector counts. It is long because some reflectors answer
+/// seldom: one that lies must not be the only one that was heard.
 pub(super) const AGREE: Duration = Duration::from_secs(3);
+/// Age up to which the last delay of a remote host of the traffic counts.
 pub(super) const AGREE_TRAFFIC: Duration = SEC;
 /// Number of sources whose last delay is kept.
 const SOURCES: usize = 16;
 
-/// Smallest delay of a reflector: in the present window of 10 s and in the previous one.
+/// The base delay of a reflector: its smallest delay in the present window of 10 s and in the
+/// previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
+    /// Start of the present window.
     since: Instant,
+    /// Smallest delay of the present window.
     now: Duration,
+    /// Smallest delay of the previous window.
     before: Duration,
 }
 
@@ -50,7 +55,8 @@ impl Base {
     }
 }
 
-/// Longest time between two answers of a reflector of which both have to be fast.
+/// Two answers of a reflector within this time must both be fast to lower its base delay fully
+/// (see [`Path`]).
 const PAIR: Duration = Duration::from_millis(700);
 
 /// Delays of a reflector. An answer that is faster than the one before it by more than `loose`
@@ -75,7 +81,7 @@ impl Path {
         }
     }
 
-    /// The same, for a clock that begins at 0.
+    /// The same path for a clock that begins at 0.
     pub(super) fn at_zero(mut self) -> Self {
         (self.base.since, self.last.1) = (Instant::ZERO, Instant::ZERO);
         self
@@ -104,18 +110,20 @@ impl Path {
 pub(super) struct Beginning {
     /// Time of the first delay.
     since: Instant,
-    /// The rate to set afterwards.
+    /// The rate to set after the start, bit/s.
     pub(super) rate: f64,
     sources: Vec<Falling>,
 }
 
-/// A source during the start: times of its last delay that fell (or its first delay) and of its
-/// last delay, and the number of delays since `fell`.
+/// A source during the start.
 #[derive(Clone, Copy, Debug)]
 struct Falling {
     source: u64,
+    /// Time of the last delay that was smaller than all before by [`FALL`], or of the first delay.
     fell: Instant,
+    /// Time of the last delay.
     last: Instant,
+    /// Number of delays since `fell`.
     calm: u32,
 }
 
@@ -129,9 +137,10 @@ impl Beginning {
     }
 
     /// Adds a delay of a source, which is smaller than the source's smallest by `fall` (`None`: the
-    /// first of the source). A source is calm if it has given a delay since the last one that fell
-    /// by [`FALL`], and that was [`CALM`] ago. The start is over if two sources are calm, or if one
-    /// is calm with two delays and at most two sources were heard within a second.
+    /// first of the source); returns whether the start is over. A source is calm if it has given a
+    /// delay since the last one that fell by [`FALL`], and that one was [`CALM`] ago. The start is
+    /// over if two sources are calm, if one is calm with two delays and at most two sources were
+    /// heard within a second, or after [`BEGINNING`].
     pub(super) fn is_over(&mut self, now: Instant, source: u64, fall: Option<Duration>) -> bool {
         let place = self.sources.iter().position(|of| of.source == source);
         let place = place.unwrap_or_else(|| {
@@ -177,17 +186,20 @@ impl Evidence {
     };
 }
 
-/// A source: its last delay less `longer`, by which its path has become longer, and its smallest
-/// and largest delay of the present window (see [`super::lasting::Lasting`]).
+/// A source. A window is one of [`super::lasting::Lasting`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
+    /// Its last delay minus `longer`.
     last: Evidence,
+    /// Time by which its path has become longer.
     longer: Duration,
+    /// Its smallest delay of the present window.
     smallest: Duration,
+    /// Its largest delay of the present window.
     largest: Duration,
 }
 
-/// The last two delays, and those of each source.
+/// The last two delays of all, and the last one of each source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delays {
     last: Evidence,
@@ -199,7 +211,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Adds a delay.
+    /// Adds a delay; a new source takes the place of the one heard longest ago.
     pub(super) fn add(&mut self, mut evidence: Evidence) {
         let is_own = |of: &Source| of.last.at > Instant::ZERO && of.last.source == evidence.source;
         let own = self.sources.iter().position(is_own);
@@ -239,7 +251,7 @@ impl Delays {
         3 * steady >= 2 * heard.count()
     }
 
-    /// Sets [`Source::longer`] to the smallest delay of the window.
+    /// Sets [`Source::longer`] to the smallest delay of the window, for twice [`BASE`].
     pub(super) fn accept(&mut self, now: Instant) {
         self.longer_until = now + 2 * BASE;
         for of in &mut self.sources {

@@ -19,7 +19,7 @@ const FACTOR: u64 = 6;
 const FREE: Duration = Duration::from_millis(7);
 const MAX_ALLOWANCE: Duration = Duration::from_millis(30);
 
-/// Heights of the last answers as peaks; 0: none.
+/// The last two answers, and the heights of the answers before; 0 for one that is not a peak.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Jitter {
     last: [Evidence; 2],
@@ -36,7 +36,7 @@ impl Jitter {
         allowance: Duration::ZERO,
     };
 
-    /// The same, for a clock that begins at 0.
+    /// The same heights for a clock that begins at 0.
     pub(super) fn at_zero(self) -> Self {
         Self {
             last: [Evidence::NONE; 2],
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// The allowance after 400 answers, each 50 ms, with these delays.
+    /// The allowance in ms after 400 answers, one every 50 ms, with these delays in ms.
     fn allowance(mut late: impl FnMut(u64) -> f64) -> f64 {
         let mut jitter = Jitter::NONE;
         for k in 1..=400 {

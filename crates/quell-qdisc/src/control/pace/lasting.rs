@@ -29,14 +29,18 @@ impl Before {
     }
 }
 
-/// Delay that lasts although the rate is lowered: the state before it, the start of the present
-/// window, its smallest and its largest delay, and their number.
+/// Delay that lasts although the rate is lowered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lasting {
+    /// The state before it.
     pub(super) before: Before,
+    /// Start of the present window.
     since: Instant,
+    /// Smallest delay of the window, ns.
     smallest: f64,
+    /// Largest delay of the window, ns.
     largest: f64,
+    /// Number of delays in the window.
     count: u32,
 }
 
@@ -51,9 +55,10 @@ impl Lasting {
         }
     }
 
-    /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
-    /// whether the delay stayed about the same although the flow has halved; `None` before.
-    /// `steady`: that of most sources did.
+    /// Adds a delay, ns. At the end of the window, in which a queue of the largest delay would have
+    /// emptied, returns whether the delay stayed about the same although the flow is at most half
+    /// of that before; `None` until then. `steady`: whether the delay of most sources stayed about
+    /// the same.
     pub(super) fn is_not_a_queue(
         &mut self,
         now: Instant,

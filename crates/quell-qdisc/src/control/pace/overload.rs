@@ -7,21 +7,26 @@ use crate::time::{Duration, Instant, SEC};
 const OVERLOAD_SHARE: f64 = 0.15;
 /// Seconds of overload in a row after which the shaper lets all arrivals pass.
 const OVERLOAD_SECONDS: u32 = 8;
-/// Time for which it does so at first; each time twice as long, up to [`MAX_HOLD`].
+/// Length of the first hold, the time for which all arrivals pass. Each further hold is twice as
+/// long, up to [`MAX_HOLD`]; after a time without overload that is as long as the next hold would
+/// be, the next one has this length again.
 const FIRST_HOLD: Duration = Duration::from_secs(20);
 const MAX_HOLD: Duration = Duration::from_secs(80);
 
 /// Traffic that does not slow down, and the time during which the shaper lets it pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overload {
-    /// Start of the present second, and the counters then.
+    /// Start of the present second.
     since: Instant,
+    /// Bytes that had arrived by then.
     arrived: u64,
+    /// Bytes that had been dropped by then.
     dropped: u64,
     /// Seconds of overload in a row.
     overloaded_seconds: u32,
-    /// End of the last hold, and the length of the next one.
+    /// End of the present or the last hold.
     end: Instant,
+    /// Length of the next hold.
     hold: Duration,
 }
 
@@ -35,17 +40,17 @@ impl Overload {
         hold: FIRST_HOLD,
     };
 
-    /// Updates the counts at a tick. `arrived` and `dropped` are totals in bytes; `calm`: the delay
-    /// is within the target.
+    /// Updates the counts at a tick. `arrived` and `dropped` are totals in bytes; `calm`: whether
+    /// the delay is within the target.
     pub(super) fn count(&mut self, now: Instant, arrived: u64, dropped: u64, calm: bool) {
-        // While the modem's queue empties, the senders do respond to drops: many TCP connections
-        // with small windows always have such losses.
+        // A delay within the target ends the count: the senders do respond to drops. (Many TCP
+        // connections with small windows always have such losses.)
         let holds = self.holds(now);
         let calm = calm && !holds;
         if !calm && now < self.since + SEC {
             return;
         }
-        // The counters of a kernel's queue need not be of the same instant.
+        // The two counters of a kernel's queue may be read at different instants.
         let share = dropped.saturating_sub(self.dropped) as f64
             / arrived.saturating_sub(self.arrived).max(1) as f64;
         (self.since, self.arrived, self.dropped) = (now, arrived, dropped);

@@ -36,8 +36,8 @@ pub struct Params {
     pub back: Option<u32>,
     /// [`Law::least`].
     pub least: Option<u32>,
-    /// The shaper (CAKE) is behind the modem: it also counts packets that it drops, and its
-    /// arrivals are the modem's output (default off).
+    /// The shaper (CAKE) is behind the modem: its arrivals are the modem's output, and packets that
+    /// it drops count towards its rate (default off).
     pub ingress: bool,
     /// Do not measure the delay of the traffic's own segments when probes are not answered (default
     /// off).
@@ -47,7 +47,8 @@ pub struct Params {
 /// Constants of the loop. Shares and growth are fractions, 0.04 = 4 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Law {
-    /// Delay above which the rate falls (besides `slack` and 1.5 packets).
+    /// Delay above which the rate falls, without the additions of `slack`, of jitter and of the
+    /// transmission time of 1.5 packets.
     pub target: Duration,
     /// This times the capacity's relative mean deviation is added to `target` and `drain`.
     pub slack: Duration,

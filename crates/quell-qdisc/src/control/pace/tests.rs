@@ -4,7 +4,9 @@ use super::*;
 struct Line {
     pace: Pace,
     now: Instant,
+    /// Bytes that the shaper has sent.
     sent: f64,
+    /// Bytes queued in the modem.
     queue: f64,
     /// Largest rate of the sender, Mbit/s.
     demand: f64,
@@ -12,7 +14,7 @@ struct Line {
     drift: Duration,
     /// Increase of the path's delay.
     longer: Duration,
-    /// Every other answer of the first reflector shows only half of this increase.
+    /// Whether every other answer of the first reflector shows only half of this increase.
     lies: bool,
     /// Random delay of an answer on the way back, ms; reflectors answer in turn.
     jitter: fn(&mut Rng) -> f64,
@@ -20,7 +22,7 @@ struct Line {
     rng: Rng,
 }
 
-/// The defaults, behind the modem or before it.
+/// The default parameters of a shaper behind the modem or before it.
 fn behind(ingress: bool) -> Params {
     Params {
         ingress,
@@ -95,7 +97,7 @@ impl Line {
         sum / ticks as f64
     }
 
-    /// Answers before there is any load.
+    /// Receives answers for a second in which there is no load.
     fn idle(&mut self) {
         for _ in 0..20 {
             self.now += TICK;
@@ -223,7 +225,7 @@ fn a_path_that_becomes_longer_costs_the_rate_for_few_seconds() {
     }
 }
 
-/// Until the smallest delays had adapted, after more than 10 s, the line was choked.
+/// The rate recovers within 4 s, before the smallest delays can have adapted (more than 10 s).
 #[test]
 fn one_reflector_that_lies_does_not_hide_that_the_path_has_become_longer() {
     for ingress in [true, false] {
@@ -263,7 +265,7 @@ fn a_path_that_becomes_longer_below_the_capacity_costs_rate_for_few_seconds() {
 
 #[test]
 fn jitter_of_the_answers_is_not_a_delay() {
-    // Nearly normal, with standard deviations of 3 and 8 ms; even; rare fast answers.
+    // Nearly normal, with standard deviations of 3 and 8 ms; uniform; rare fast answers.
     let kinds: [fn(&mut Rng) -> f64; 4] = [
         |rng| 3.0 * (0..12).map(|_| rng.f64()).sum::<f64>(),
         |rng| 8.0 * (0..12).map(|_| rng.f64()).sum::<f64>(),
@@ -369,8 +371,8 @@ fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target(
     assert_eq!(raised, 0);
 }
 
-/// The reflectors together answer each 1.1 s; the traffic shows delays each 50 ms after a second
-/// without an answer.
+/// An answer arrives every 1.1 s. The traffic shows a delay every 50 ms, which counts after a
+/// second without an answer.
 #[test]
 fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() {
     let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
@@ -417,8 +419,8 @@ fn one_late_answer_is_not_evidence() {
     assert!(pace.draining.is_none() && pace.estimate().0 == 0.0);
 }
 
-/// Two answers in a row are late by 200 ms. The next ones are on time, or their delay falls by 20
-/// ms each. The line carries 1 Mbit/s.
+/// Two answers in a row are late by 200 ms. The next ones are on time, or each is late by 20 ms
+/// less than the one before. The line carries 1 Mbit/s.
 #[test]
 fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
     let rate_after = |falls: bool| {
@@ -456,8 +458,8 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
     assert!(rate < 2e6 && capacity > 0.0, "{rate} {capacity}");
 }
 
-/// Answers of `reflectors` in turn, each 50 ms; those of the last reflector arrive two at a time
-/// and show a delay of 300 ms.
+/// Answers of `reflectors` in turn, one every 50 ms. After 5 s those of the last reflector arrive
+/// two at a time and show a delay of 300 ms.
 fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
     let mut pace = Pace::new(params);
     let mut kept = Vec::new();
@@ -507,8 +509,8 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
     assert!(pace.beginning.is_none() && pace.rate > 5e6, "{pace:?}");
 }
 
-/// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for
-/// `lie`; returns the line, and the lowest rate during the lie, Mbit/s.
+/// Runs for 30 s on a line of 20 Mbit/s with the delays that the traffic of a single host shows,
+/// then lets that host lie for `lie`. Returns the line, and the lowest rate during the lie, Mbit/s.
 fn lied_to(params: &Params, lie: Duration) -> (Line, f64) {
     let mut line = Line::new(params.ingress);
     line.pace = Pace::new(params);
@@ -583,7 +585,7 @@ fn two_sources_that_lie_are_not_evidence_beside_ten_that_are_heard_less_often() 
         if step % 2 == 0 {
             pace.decide(&gauges, &mut [], &mut rng);
         }
-        // Each of the ten once in a second.
+        // Each of the ten is heard once a second, each of the two every 50 ms.
         let (source, up) = match step % 4 {
             0 => (step / 4 % 10, Duration::ZERO),
             at => (10 + at % 2, 300 * MS * u64::from(step > 100)),
@@ -645,7 +647,7 @@ fn the_rate_stays_between_those_that_an_operator_sets() {
 fn a_line_that_is_full_at_the_start_is_emptied_first() {
     for ingress in [true, false] {
         let mut line = Line::new(ingress);
-        // Two seconds' worth.
+        // What the line sends in two seconds.
         line.queue = 2.5e6;
         line.run(10 * SEC, 10.0, true);
         let delay = line.run(10 * SEC, 10.0, true);
@@ -677,7 +679,8 @@ fn lost_reflectors_leave_a_rate_below_the_estimated_capacity() {
     assert!(line.pace.rate <= capacity && line.pace.rate >= 0.5 * capacity);
 }
 
-/// One tick each second, in which this share of 1,000 bytes is dropped.
+/// One tick each second, in which this percentage of 1,000 bytes is dropped. Returns whether the
+/// hold is in force after each tick.
 fn overload(shares: &[u64]) -> Vec<bool> {
     let (mut overload, mut dropped) = (Overload::NONE, 0);
     let each = shares.iter().zip(1..).map(|(share, second)| {

@@ -1,6 +1,6 @@
-//! A DQN for `rlaqm`'s networks of probabilities, with the same bits on every machine: double,
-//! multi-step, with replay and a target network that follows slowly (Mnih et al. 2015; van Hasselt
-//! et al. 2016; Lillicrap et al. 2016 for the target).
+//! A DQN for `rlaqm`'s networks of probabilities: double, multi-step, with replay and a target
+//! network that follows slowly (Mnih et al. 2015; van Hasselt et al. 2016; Lillicrap et al. 2016
+//! for the target). Its results are the same bits on every machine.
 //!
 //! It learns from the network's inputs and the action of each decision.
 
@@ -43,8 +43,9 @@ impl PeriodReward {
 #[derive(Clone, Copy, Debug)]
 pub struct Pay {
     reward: PeriodReward,
-    /// Indices of delay and utilisation among the inputs, and whether the delay is its logarithm.
+    /// Index of the delay among the inputs, and whether that input is a logarithm.
     delay: (usize, bool),
+    /// Index of the utilisation among the inputs.
     utilisation: usize,
 }
 
@@ -85,18 +86,21 @@ pub struct Settings {
     pub pay: PeriodReward,
     /// Discount per decision.
     pub gamma: f64,
-    /// Decisions whose rewards are added before the target network values the rest.
+    /// Number of decisions whose rewards a transition adds up; the target network estimates the
+    /// value of the decisions after them.
     pub horizon: usize,
     /// Transitions of a batch.
     pub batch: usize,
     /// Transitions kept.
     pub replay: usize,
-    /// Share by which the target network follows with each batch, 0..1.
+    /// Share of its distance by which the target network approaches the trained one with each
+    /// batch, 0..1.
     pub follow: f32,
-    /// Share by which the baseline of rewards follows with each batch, 0..1; 0: there is none.
+    /// Share of the mean error by which the baseline of rewards changes with each batch, 0..1; 0:
+    /// there is no baseline.
     pub centring: f64,
-    /// Error from which on Huber's loss is linear. With rewards whose sums vary much more, values
-    /// are medians, not means.
+    /// Error from which on Huber's loss is linear. If sums of rewards vary by much more than this,
+    /// the values that are learned are medians, not means.
     pub error_limit: f32,
 }
 
@@ -115,9 +119,9 @@ pub struct Dqn {
     /// in between.
     rows: Vec<f32>,
     pay: Pay,
-    /// Subtracted from the reward of each decision, so that a link whose rewards are higher or
-    /// lower whatever is done does not change all values (Naik, Wan, Tomar and Sutton 2024, "Reward
-    /// Centering", equation 6).
+    /// Subtracted from the reward of each decision, so that values do not change with a link on
+    /// which the rewards of all actions are higher or lower (Naik, Wan, Tomar and Sutton 2024,
+    /// "Reward Centering", equation 6).
     baseline: f64,
 }
 
@@ -177,7 +181,8 @@ impl Dqn {
         2 * self.width() + 2
     }
 
-    /// Keeps an episode; returns its mean reward per decision.
+    /// Adds the transitions of an episode to the replay memory; returns the episode's mean reward
+    /// per decision.
     ///
     /// # Panics
     /// If there are not as many rows of inputs as actions.
@@ -216,7 +221,7 @@ impl Dqn {
         }
         let actions = self.online.policy().outputs();
         let gamma = self.settings.gamma;
-        // A reward of 1 in each decision up to the horizon.
+        // The discounted sum of a reward of 1 in each decision up to the horizon.
         let discounted: f64 = (0..self.settings.horizon)
             .map(|k| libm::pow(gamma, k as f64))
             .sum();
@@ -291,7 +296,7 @@ impl Dqn {
         Ok(loss / (count.max(1) * batch) as f64)
     }
 
-    /// Decisions whose rewards a transition has.
+    /// Number of decisions whose rewards a transition adds up.
     pub fn horizon(&self) -> usize {
         self.settings.horizon
     }
@@ -441,7 +446,8 @@ mod tests {
         policy.forward(&inputs, &mut policy.scratch()).to_vec()
     }
 
-    /// A queue whose delay is 10 ms after the first action, and 0 after the second.
+    /// Keeps random decisions in a queue whose delay is 10 ms after the first action and 0 after
+    /// the second; returns their mean reward.
     fn played(dqn: &mut Dqn, steps: usize) -> f64 {
         let mut rng = Rng::new(3, "play");
         let (mut inputs, mut actions, mut delay) = (Vec::new(), Vec::new(), 0.0);
@@ -506,7 +512,8 @@ mod tests {
         let first = dqn.fit(200, 1e-2, 0).unwrap();
         let last = dqn.fit(1000, 1e-3, 1).unwrap();
         assert!(last < first / 4.0, "{first} {last}");
-        // The second brings 1 each time, so 2 in all; the first -1/3 once, then 1.
+        // The second action earns 1 each time: 1 / (1 - 0.5) = 2 in all. The first earns -1/3 once,
+        // and then half of these 2.
         let values = values(&dqn, 10.0);
         assert!((values[1] - 2.0).abs() < 0.1, "{values:?}");
         assert!((values[0] - (-1.0 / 3.0 + 1.0)).abs() < 0.1, "{values:?}");

@@ -2,9 +2,9 @@
 //!
 //! The [`Learner`] trains a [`Dqn`] on the queue's own decisions, starting from the network's
 //! weights, or from those that an earlier queue has learned ([`Networks`]). Its networks are tried
-//! against the network in force (the champion); one replaces the champion only if it earns more
-//! ([`Trial`]). While the queue is short, one decision in a hundred explores an action adjacent to
-//! the best.
+//! against the network in force (the champion); one of them replaces the champion only if it earns
+//! more ([`Trial`]). While the queue is short, one decision in a hundred explores an action
+//! adjacent to the best one.
 //!
 //! When a guard's classic controller acts, or the network's answer is not finite, nothing is
 //! learned, the trial ends, and the network with which the queue started is in force again.
@@ -22,9 +22,9 @@ use crate::{ControlledKnobs, Gauges, Knobs, Rng, num};
 const EPSILON: f64 = 0.01;
 /// No exploration above this delay.
 const MAX_DELAY: Duration = Duration::from_millis(50);
-/// A network that is tried is rejected at once above this delay, which is also that of a guard
-/// ([`crate::control::guard::Params::delay`]): a sender that floods the link during trials does
-/// little harm.
+/// A network that is tried is rejected at once above this delay, so that a sender that floods the
+/// link during trials does little harm. It is also the default delay of a guard
+/// ([`crate::control::guard::Params::delay`]).
 const MAX_TRIAL_DELAY: Duration = Duration::from_millis(250);
 /// Length of a block of a trial.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -32,9 +32,10 @@ const BLOCK: Duration = Duration::from_secs(5);
 const SKIPPED: Duration = Duration::from_secs(1);
 /// Pairs of blocks after which a trial ends.
 const PAIRS: u32 = 30;
-/// First pause in decisions after a network that was worse. Each pause is twice the one before.
+/// Length of the first pause after a network that was worse, in decisions. Each further pause is
+/// twice as long, until a network is better.
 const FIRST_PAUSE: u32 = 500;
-/// Longest pause.
+/// Longest pause, in decisions.
 const MAX_PAUSE: u32 = 16_000;
 /// Decisions from one training step of the learner to the next.
 const TURN_DECISIONS: usize = 250;
@@ -82,14 +83,15 @@ pub struct Learning {
     champion: Policy,
     /// The network on trial.
     candidate: Option<(Policy, Trial)>,
-    /// The learner's newest network, and the same until it is tried.
+    /// The learner's newest network.
     newest: Policy,
+    /// The same network, until it is tried.
     next: Option<Policy>,
-    /// The first network was tried after the learner's last one.
+    /// Whether the first network has been tried after the learner's last one.
     first_tried: bool,
-    /// Decisions until the learner's next network may be tried, and the pause after the next
-    /// network that is worse.
+    /// Decisions until the learner's next network may be tried.
     pause_left: u32,
+    /// Length of the pause after the next network that is worse, in decisions.
     pause: u32,
     pay: Pay,
     outbox: Outbox,
@@ -109,7 +111,8 @@ impl Learning {
         Self::resume(acting, reward, &networks)
     }
 
-    /// Continues from these networks, unless they began with another one than that of `acting`.
+    /// Continues from these networks, if they began with the network of `acting`; otherwise the
+    /// same as [`Learning::new`].
     ///
     /// # Errors
     /// As [`Learning::new`].
@@ -150,8 +153,8 @@ impl Learning {
         &self.champion
     }
 
-    /// Adds a reward to the trial, if there is one; ends it, or begins the next; selects the
-    /// network of the next decision.
+    /// Adds a reward to the trial, if there is one. Ends the trial after its verdict, and begins
+    /// the next one if there is a network to try. Selects the network of the next decision.
     fn advance_trial(&mut self, reward: f64, rng: &mut Rng) {
         if let Some((policy, trial)) = &mut self.candidate {
             let delay_ms = self.acting.delay_before_ms;
@@ -193,8 +196,8 @@ impl Learning {
     }
 
     /// The network to try next: the learner's newest, after a pause if its last one was worse.
-    /// Between two of them the first network is tried, unless it is the champion: it may be the
-    /// best again after a change of the link has passed.
+    /// After each of these the first network is tried, unless it is the champion: it may be the
+    /// best again once a change of the link is over.
     fn next_candidate(&mut self) -> Option<Policy> {
         if !self.first_tried && !self.champion.is_same(&self.start.first) {
             self.first_tried = true;
@@ -318,9 +321,11 @@ pub struct Learner {
     /// Decisions that are not yet transitions in the replay memory.
     inputs: Vec<f32>,
     actions: Vec<f32>,
-    /// Decisions since the last training step, and in all.
+    /// Decisions since the last training step.
     since: usize,
+    /// All decisions so far.
     seen: u64,
+    /// Training steps so far.
     turns: u64,
 }
 

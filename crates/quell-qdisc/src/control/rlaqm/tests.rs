@@ -62,7 +62,8 @@ fn controller(params: Params, policy: Policy) -> RlAqm {
     RlAqm::new(params, policy).unwrap()
 }
 
-/// Readings at decision `n` (from 1) with this backlog, on a link that was busy since the start.
+/// Readings at decision `n` (from 1) with a backlog of this duration, on a link that was busy since
+/// the start.
 fn busy(n: u64, backlog_ms: u64) -> Gauges {
     Gauges {
         now: Instant::from_millis(n * 20),
@@ -209,11 +210,11 @@ fn exploring_takes_every_step_alike() {
 
 #[test]
 fn a_network_of_probabilities_sets_the_one_that_it_ranks_highest() {
-    // ln(1 + D) less 2 against a constant: above 6.4 ms it is the second one.
+    // The values are 0 and ln(1 + D) - 2: above 6.4 ms the second one is higher.
     let outputs = ["drop = 0", "drop = 0.35"];
     let policy = linear(&[("log_delay", 1.0)], &outputs, &[0.0, 1.0], &[0.0, -2.0]);
     let mut c = controller(Params::default(), policy);
-    // The rule for an empty queue is not of this form: p falls at once.
+    // The rules for an empty queue do not apply to networks of this form: p falls at once.
     let gauges = [busy(1, 6), busy(2, 7), busy(3, 0), busy(4, 20), busy(5, 21)];
     assert_eq!(drops(&mut c, &gauges), [0.0, 0.35, 0.0, 0.35, 0.5]);
     let seen = c.explain().unwrap();

@@ -13,7 +13,7 @@ fn learning(reward: Reward) -> Learning {
 }
 
 /// A packet arrives while `held` are queued, and one leaves 5 ms later, which was in the queue for
-/// 40 ms.
+/// 40 ms. Returns the flow's limit.
 fn pass(learning: &mut Learning, now: Instant, fresh: bool, held: u32) -> u32 {
     learning.on_arrival(&Arrival {
         now,
@@ -150,7 +150,7 @@ fn batch(learner: &mut dyn learn::Learner, good: usize) -> Update {
     learner.turn().expect("networks")
 }
 
-/// The network's answer after the warm-up and one more such batch.
+/// The network's answer after the warm-up and one more batch like those of [`batch`].
 fn after_a_batch(good: usize) -> f32 {
     let mut learner = learner(&constant(17.0));
     for batches in 1..=WARM_UP {
@@ -215,8 +215,8 @@ fn while_another_controller_acts_nothing_is_learned_and_the_first_network_return
     // What the learner made before does not come into force.
     learning.install(update);
     assert!(learning.policy().is_same(&first));
-    // The next experiment tells the learner to start from the first network, too; one that was
-    // lost before it does not.
+    // The next experiment tells the learner to start from the first network, too. A gap in the
+    // samples alone does not.
     let mut learner = learner(&first);
     learner.actor = Trainee::from_policy(&constant(9.0));
     let mut experiment = |learning: &mut Learning| {
@@ -267,14 +267,14 @@ fn another_queue_continues_with_actor_and_critic_in_the_middle_of_the_warm_up() 
     let answered = answer(after.policy());
     assert!(answered > 17.0, "{answered}");
     assert_eq!(after.progress().installed, 1);
-    // A third queue starts with this network, and returns to that in its words.
+    // A third queue starts with this network, and returns to the one that its words name.
     let mut third = loaded(&after.learned().unwrap().save("here").unwrap());
     assert_eq!(answer(third.policy()), answered);
     let critic = |learning: &Learning| answer(&learning.critic.network);
     assert_eq!(critic(&third), critic(&after));
     third.adopt(&Knobs::KEEP);
     assert!(answer(third.policy()) == answer(&first));
-    // One with another network in its words starts over.
+    // A queue whose words name another network starts over.
     let LearnedState::Networks(networks) = third.learned().unwrap() else {
         panic!("networks");
     };
