@@ -11,9 +11,9 @@ use super::Error;
 /// The version of the file format that this quell writes; it reads all versions from 1 on. Version
 /// 2 has [`Card::origin`], and the tensors from which a training resumes (`file.rs`).
 pub const FORMAT: u32 = 2;
-/// Most hidden layers or heads in one policy.
+/// Largest number of hidden layers, and of heads, in one policy.
 const MAX_LAYERS: usize = 32;
-/// Most inputs or outputs of one layer.
+/// Largest number of inputs, and of outputs, of one layer.
 pub(super) const MAX_WIDTH: usize = 8192;
 
 /// The model card, JSON under the key `quell` of the file's metadata.
@@ -62,7 +62,7 @@ pub struct Origin {
     pub scenario_sha256: String,
     /// SHA-256 of all that follows the file's header, in hexadecimal.
     pub weights_sha256: String,
-    /// Criterion that chose the weights among all of the training, as in
+    /// Criterion that chose these weights among all that the training produced, as in
     /// `best mean reward on 16 validation links`.
     pub chosen_by: String,
 }
@@ -121,7 +121,7 @@ pub(super) struct Shape {
     /// Name of its tensors, without `.weight` and `.bias`.
     pub name: String,
     pub activation: Activation,
-    /// `None` for a hidden layer, which is as wide as its bias is long.
+    /// Number of outputs; `None` for a hidden layer, where the length of the bias determines it.
     pub outputs: Option<usize>,
 }
 

@@ -5,11 +5,10 @@
 //! |---|---|
 //! | `layers.0.weight`, `layers.0.bias`, `layers.1.weight`, ... | `[outputs, inputs]`, `[outputs]`: the hidden layers, in order, as torch's `nn.Linear` holds them |
 //! | `heads.0.weight`, `heads.0.bias`, ... | the same, each reading the last hidden layer |
+//! | `critic.*`, `moments.*`, optional, from format 2 on | any: what a training needs to resume; the policy does not read it |
 //!
-//! | `critic.*`, `moments.*`, from format 2 on | any: what a training needs to resume; the policy does not read it |
-//!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and others
-//! are refused.
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. No other tensor may be missing, and
+//! tensors with other names are refused.
 
 use std::collections::HashMap;
 
@@ -29,8 +28,8 @@ impl Policy {
     /// Reads a policy from the bytes of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// If the bytes are truncated or not a safetensors file, the card, its version, a shape or a
-    /// number is not right, or the weights are not those whose SHA-256 the card has.
+    /// If the bytes are truncated or not a safetensors file; if the card, its version, a shape or a
+    /// number is wrong; or if the SHA-256 of the weights is not the one in the card.
     pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
         load(bytes).map_err(|e| e.at(file))
     }
@@ -82,7 +81,7 @@ pub(crate) fn checksum(card: &str, tensors: [&[u8]; 2]) -> String {
     format!("{:016x}", fnv_1a(card.bytes().chain(tensors)))
 }
 
-/// Prefixes of the names of tensors that are not the policy's.
+/// Prefixes of the names of tensors that only a training reads.
 const EXTRA: [&str; 2] = ["critic.", "moments."];
 
 /// Opens a whole safetensors file: the text of its model card, and its tensors.
@@ -162,7 +161,7 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
     Policy::new(card, &layers)
 }
 
-/// The numbers of one tensor, whose type and shape are checked.
+/// Checks the type and the shape of one tensor; returns its numbers.
 fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>, Error> {
     if tensor.dtype() != Dtype::F32 {
         return Err(Error::new(format!("its type is {}", tensor.dtype()))
@@ -186,7 +185,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
-/// Refuses tensors whose SHA-256 is not `expected`, in hexadecimal; empty: unknown.
+/// Refuses a file whose tensors do not have the SHA-256 `expected`, in hexadecimal; empty: unknown.
 fn check_weights(bytes: &[u8], expected: &str) -> Result<(), Error> {
     let Some((_, weights)) = split(bytes).filter(|_| !expected.is_empty()) else {
         return Ok(());

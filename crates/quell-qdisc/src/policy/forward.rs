@@ -12,7 +12,7 @@
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 use crate::num;
 
-/// Rows of a batch.
+/// Largest number of rows that are computed together.
 pub(super) const BATCH: usize = 8;
 
 /// Whether the CPU's vector instructions are used.
@@ -24,7 +24,7 @@ pub(super) enum Cpu {
 
 /// `to = weights * from + bias` for `rows` rows, 1, 2, 4 or [`BATCH`], each padded to whole lines.
 /// `pairs` is room for integer weights.
-#[allow(unsafe_code)] // The one place: see the SAFETY comments.
+#[allow(unsafe_code)] // See the SAFETY comments.
 #[inline]
 pub(super) fn affine(
     cpu: Cpu,
@@ -42,9 +42,9 @@ pub(super) fn affine(
         };
         use std::mem::transmute;
 
-        // Functions, not closures, since these are inlined in every build. SAFETY of all four:
-        // arrays and vectors of the same size, for which every pattern of bits is a value; called
-        // only by functions that were compiled for the features.
+        // Functions instead of closures, since functions are inlined in every build. SAFETY of all
+        // four: arrays and vectors of the same size, for which every pattern of bits is a value;
+        // called only by functions that were compiled for the features.
         #[inline(always)]
         fn each(x: f32, w: &[f32; 8], sums: [f32; 8]) -> [f32; 8] {
             unsafe {
@@ -291,7 +291,7 @@ fn integers(
     pairs: &mut [[i16; 2]],
     paired: impl Fn([i16; 2], &[[i16; 2]; 8], [i32; 8]) -> [i32; 8],
 ) {
-    /// Added to a small f32 it leaves the nearest integer, ties to even, in the lowest bits.
+    /// Added to a small f32, this leaves the nearest integer, ties to even, in the lowest bits.
     const ROUND: f32 = (3 << 22) as f32;
     // Magnitudes compare as their bits do, and NaN is the greatest: it reaches the outputs as NaN.
     let magnitude = |x: &f32| x.to_bits() & 0x7fff_ffff;

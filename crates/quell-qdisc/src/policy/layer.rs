@@ -2,10 +2,10 @@
 
 use super::card::Activation;
 
-/// Weights in one line of the layout.
+/// Number of weights in one line of the layout.
 pub(super) const LANES: usize = 64;
-/// Inputs of integer weights are rounded to this many steps on either side of zero; with [`step`],
-/// inputs and weights have about 12 bits each.
+/// Inputs of layers with integer weights are rounded to at most this many steps on either side of
+/// zero. Inputs and weights (`step` in `mlp.rs`) so have about 12 bits each.
 pub(super) const INTEGER_TOP: f32 = 4095.0;
 /// 64 weights (or pairs of them), from a cache line's boundary on.
 #[derive(Clone, Debug)]
@@ -15,8 +15,11 @@ pub(super) struct Lanes<W>(pub [[W; 8]; 8]);
 /// The matrix of a layer.
 #[derive(Clone, Debug)]
 pub(super) enum Weights {
+    /// In panels of 64 outputs: a line per input.
     Panels(Vec<Lanes<f32>>),
+    /// Row by row: for each output, its weights in lines of 64 inputs.
     Rows(Vec<Lanes<f32>>),
+    /// Rounded to integers, in panels.
     Integers(Integers),
 }
 
@@ -33,7 +36,7 @@ pub(super) struct Layer {
     pub inputs: usize,
     pub outputs: usize,
     pub weights: Weights,
-    /// Zero-padded to whole lines.
+    /// One number per output, padded with zeros to whole lines.
     pub bias: Vec<f32>,
     pub activation: Activation,
 }

@@ -119,7 +119,7 @@ impl Policy {
         Arc::ptr_eq(&self.net, &other.net)
     }
 
-    /// Whether another clone of it exists.
+    /// Whether another clone of this policy exists.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.net) > 1
     }
@@ -204,7 +204,7 @@ impl Policy {
         }
     }
 
-    /// Runs the layers once for `rows` rows, 1, 2, 4 or [`BATCH`].
+    /// Runs all layers for `rows` rows: 1, 2, 4 or [`BATCH`].
     fn rows(&self, rows: usize, inputs: &[f32], scratch: &mut Scratch, out: &mut [f32]) {
         let (mut from, mut to) = (&mut scratch.from, &mut scratch.to);
         assert_eq!(inputs.len(), rows * self.inputs(), "a policy's inputs");

@@ -457,7 +457,7 @@ impl Adam {
         }
         assert_eq!(self.first.len(), weights.len(), "moments of this network");
         self.steps += 1;
-        // Corrections of the moments' bias to 0, in f64: beta2 to a high power is near 1.
+        // Corrections of the moments' bias towards 0, in f64 because beta2 to a power is near 1.
         let kept = |beta: f32| 1.0 - libm::pow(f64::from(beta), self.steps as f64);
         let rate = num::single(f64::from(self.rate) / kept(self.beta1));
         let second = num::single(libm::sqrt(kept(self.beta2)));
@@ -465,7 +465,7 @@ impl Adam {
         for ((w, g), (m, v)) in weights.iter_mut().zip(gradients).zip(moments) {
             *m = self.beta1 * *m + (1.0 - self.beta1) * g;
             *v = self.beta2 * *v + (1.0 - self.beta2) * (g * g);
-            // The square root is exact in IEEE 754, as libm's is.
+            // IEEE 754 prescribes the rounding of square roots, so all CPUs give the same bits.
             *w -= rate * *m / (v.sqrt() / second + self.epsilon);
         }
     }
