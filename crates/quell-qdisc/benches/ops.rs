@@ -58,8 +58,8 @@ struct Cost {
     dropped: f64,
 }
 
-/// Target, ns, if there is one: at a standing backlog, with the discipline's type known at compile
-/// time.
+/// Target of a row, ns, if it has one. Rows with a target have a standing backlog, and the
+/// discipline's type is known at compile time.
 fn bar(name: &str, what: &str) -> Option<f64> {
     match (name, what) {
         ("pfifo", "100 queued") => Some(5.0),
@@ -170,7 +170,7 @@ impl<Q: Discipline<TestPacket>> Bed<Q> {
     }
 }
 
-/// Measures a discipline by itself and in the enum `Qdisc`.
+/// Measures a discipline with its type known at compile time, and in the enum `Qdisc`.
 fn both<Q>(q: Q, wrap: fn(Q) -> Qdisc<TestPacket>) -> impl Fn(&Load) -> [Cost; 2]
 where
     Q: Discipline<TestPacket> + Clone,

@@ -1,7 +1,7 @@
 /*
  * The network of ../../bpf/rlaqm.h, driven by standard input. Lines: `n US USED HUNDREDTHS`, what the network reads (microseconds of
  * delay, utilisation times 2^16); output: its action. Or `g TIME BACKLOG DEPARTED RATE`, gauges as a controller gets them; output:
- * the probability after its turn, in hundredths.
+ * the probability after the decision, in hundredths.
  */
 #include <stdio.h>
 

@@ -92,7 +92,7 @@ fn fates_in_c(program: &Path, knobs: Knobs, events: &[Event]) -> String {
     output(program, &knobs, input)
 }
 
-/// How many packets were dropped and marked with one setting, over all sequences.
+/// Numbers of packets that were dropped and marked with one setting, over all sequences.
 #[derive(Debug, Default)]
 struct Acts {
     drops: usize,
@@ -204,8 +204,8 @@ fn events(seed: u64, ecn: bool) -> Vec<Event> {
     events
 }
 
-/// Compares C and Rust on ten sequences for each of `settings`, and returns what was done with
-/// each. `make` builds the discipline in Rust from the knobs.
+/// Compares C and Rust on ten sequences for each of `settings`, and returns the drops and marks
+/// with each. `make` builds the discipline in Rust from the knobs.
 fn compare<Q: Discipline<TestPacket>>(
     header: &str,
     settings: &[Knobs],
@@ -227,9 +227,9 @@ fn compare<Q: Discipline<TestPacket>>(
     all
 }
 
-/// Checks that with each setting at least so many packets were dropped, marked (where it marks) and
-/// dropped for lack of room (with a low limit). With fewer, the sequences would exercise too little
-/// of the law.
+/// Checks that with each setting at least these numbers of packets were dropped by the law, marked
+/// (if it marks) and dropped because of the limit (if that is low). With fewer, the sequences would
+/// exercise too little of the law.
 fn assert_exercised(settings: &[Knobs], all: &[Acts], [drops, marks, overflows]: [usize; 3]) {
     for (knobs, acts) in settings.iter().zip(all) {
         let [limit, flags, ..] = *knobs;
@@ -434,7 +434,7 @@ fn rlaqm_numbers() -> String {
     text
 }
 
-/// How many lines are equal in both, and how many lines there are.
+/// The number of lines that are equal in both, and the number of all lines.
 fn same(ours: &[String], theirs: &str) -> (usize, usize) {
     let theirs: Vec<&str> = theirs.lines().collect();
     assert_eq!(ours.len(), theirs.len());

@@ -2,10 +2,10 @@
 //!
 //! The flood does not respond to drops, so results differ only by the disciplines. It is one UDP
 //! sender of 20 Mbit/s and three of 1 Mbit/s (payload, 1472 bytes a packet, 1514 on the wire) and
-//! one ping a second, into 10 Mbit/s, for 20 s of which the first five are left out. Linux's
-//! figures are the mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000, HTB
-//! with burst 1600 over the discipline, cake with its own shaper). There, the discipline was made
-//! about 0.2 s before the first packet, which is when PIE's clock starts.
+//! one ping a second, on a link of 10 Mbit/s, for 20 s, of which the first five are left out.
+//! Linux's figures are the mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000,
+//! HTB with burst 1600 over the discipline, cake with its own shaper). As on that Linux, the
+//! discipline is made 0.2 s before the first packet; PIE's clock starts then.
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
@@ -50,10 +50,14 @@ fn sources() -> [Source; 5] {
     ]
 }
 
+/// Results after the first five seconds.
 #[derive(Debug, Default)]
 struct Seen {
+    /// Packets dropped.
     drops: f64,
+    /// Mean backlog, packets.
     mean: f64,
+    /// 95th percentile of the backlog, packets.
     p95: f64,
     /// Goodput of the flood, Mbit/s.
     flood: f64,

@@ -1,5 +1,5 @@
 //! No discipline allocates per packet once its buffers have grown to the backlog's peak, and no
-//! policy allocates for an answer.
+//! policy allocates in a forward pass.
 
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
@@ -17,8 +17,8 @@ impl Drops<TestPacket> for Count {
     }
 }
 
-/// Two seconds of 40 flows on a link that takes a packet per `gap`: bursts overflow the queue,
-/// lulls empty it.
+/// Two seconds of 40 flows on a link that sends a packet per `gap`: bursts overflow the queue,
+/// lulls empty it. Returns the number of packets sent.
 fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Instant, rng: &mut Rng, drops: &mut Count) -> u64 {
     let gap = MS / 4;
     let mut out = 0;
@@ -29,7 +29,7 @@ fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Instant, rng: &mut Rng, drops: &
             q.on_timer(due);
         }
         let arrivals = if step % 1000 < 600 { 2 } else { 0 };
-        // A burst that fills any queue here, and touches every bucket's flow.
+        // A burst that fills every queue and has packets of every flow.
         let arrivals = if step % 1000 == 0 { 400 } else { arrivals };
         for i in 0..arrivals {
             let hash = ((step + i) % 40) as u32;
@@ -69,7 +69,7 @@ fn asking_a_policy_allocates_nothing() {
     for policy in [policy.to_integers(), policy] {
         let (x, mut y) = ([0.5; 17 * 5], vec![0.0; 17 * policy.outputs()]);
         let mut scratch = policy.scratch();
-        // The CPU's features are looked up once.
+        // The first call looks up the CPU's features.
         policy.forward(&x[..5], &mut scratch);
         let made = allocation_counter::measure(|| {
             policy.forward(&x[..5], &mut scratch);

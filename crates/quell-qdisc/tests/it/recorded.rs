@@ -27,14 +27,18 @@ struct Traffic {
     name: &'static str,
     ticks: u32,
     tick: Duration,
-    /// Numbers of packets that arrive and that may leave in a tick, drawn from these.
+    /// The number of packets that arrive in a tick is drawn from these.
     come: &'static [u32],
+    /// The number of packets that may leave in a tick is drawn from these.
     go: &'static [u32],
+    /// Number of flows.
     flows: u32,
+    /// The length of a packet in bytes is drawn from these.
     lens: &'static [u32],
+    /// The ECN field of a packet is drawn from these; of flows with a window, by flow.
     ecn: &'static [Ecn],
-    /// If not 0, flows keep a window of packets in flight and halve it for a loss or a mark, and
-    /// `come` is not used.
+    /// If not 0, each flow keeps a window of packets in flight and halves it for a loss or a mark,
+    /// and `come` is not used.
     rtt: Duration,
     /// Whether knobs are changed.
     knobs: bool,
@@ -165,7 +169,8 @@ impl Drops<TestPacket> for Owner {
             dscp: DSCPS[packet.hash as usize >> 16 & 7],
         }
     }
-    /// Packets of 64 bytes are ACKs. Every fifth has SACK blocks, some are not pure, numbers wrap.
+    /// Packets of 64 bytes are ACKs. Every fifth has SACK blocks, one in eleven carries data, and
+    /// acknowledgment numbers wrap.
     fn acknowledgment(&self, packet: &TestPacket) -> Option<Acknowledgment> {
         let id = packet.id as u32;
         (packet.len == 64).then(|| Acknowledgment {
@@ -187,10 +192,12 @@ impl Drops<TestPacket> for Owner {
 #[derive(Clone)]
 struct Sender {
     window: u32,
+    /// Packets in flight.
     under_way: u32,
     /// For packets in flight: when the sender learns of their fate, and whether they were dropped
     /// or marked.
     news: VecDeque<(Instant, bool)>,
+    /// Time at which the window was last halved.
     halved: Instant,
 }
 
@@ -201,7 +208,7 @@ impl Sender {
             && at <= now
         {
             self.news.pop_front();
-            // Packets that were queued before are not counted in `under_way`.
+            // Packets queued before this kind of traffic began are not counted in `under_way`.
             self.under_way = self.under_way.saturating_sub(1);
             match bad {
                 true if now - self.halved >= rtt => {
@@ -491,7 +498,7 @@ fn deep_tree() -> htb::Params {
         quantum: (minor == 4).then_some(3000),
         filter,
         queue: match minor {
-            // Its packets wait for a shaper of the class's own.
+            // The class has a shaper of its own.
             5 => Some(Params::Cake(cake::Params {
                 bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(4)),
                 ..cake::Params::default()
@@ -530,8 +537,8 @@ fn band(minor: u32, filter: Filter, queue: Option<Params>) -> bands::BandClass {
     }
 }
 
-/// More variants: defaults where the other tests' values are far from them, and words that the
-/// others leave out.
+/// More variants: with defaults, from which the values of [`every::every`] are far, and with
+/// options that it leaves out.
 fn more() -> Vec<(&'static str, Params)> {
     let shaped = cake::Params {
         bandwidth: cake::Bandwidth::Shaped(Rate::from_mbit(10)),

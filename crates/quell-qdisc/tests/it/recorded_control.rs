@@ -34,16 +34,21 @@ fn of<T: Copy>(draw: &mut Rng, from: &[T]) -> T {
 struct Line {
     draw: Rng,
     now: Instant,
-    /// Rate of the line and load; additional delay of the path, ns.
+    /// Rate of the line; 0 in an outage.
     rate: Rate,
+    /// Rate of the packets that are offered.
     load: Rate,
+    /// Additional delay of the path.
     extra: Duration,
     /// Whether there are outages and long delays.
     rough: bool,
+    /// Whether probes are answered.
     probes: bool,
+    /// Whether the traffic's own segments show delays.
     segments: bool,
-    /// Bytes in the modem, and the knobs set last.
+    /// Bytes in the modem.
     modem: u64,
+    /// The knobs set last.
     knobs: Knobs,
     gauges: Gauges,
     subs: [SubGauges; SUBS],
@@ -83,7 +88,7 @@ impl Line {
         };
     }
 
-    /// Draws other conditions.
+    /// Draws new conditions of line, path and load.
     fn change(&mut self) {
         let draw = &mut self.draw;
         let (rates, extras): (&[u64], &[u64]) = match self.rough {

@@ -60,7 +60,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
     }
 }
 
-/// Whether the discipline is a shaper, which lets packets wait.
+/// Whether the discipline is a shaper, which holds packets back although the link is free.
 pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::Cake(_) | Qdisc::Htb(_))
 }
@@ -90,7 +90,7 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
     plain.chain(outside).collect()
 }
 
-/// The same discipline as if another crate had brought it.
+/// The same discipline, made as one of another crate is.
 pub fn from_outside(params: Params) -> Params {
     Params::Outside(outside::Params {
         name: "outside".into(),

@@ -1,19 +1,19 @@
 //! Rows of results, which are compared with a file in `data/`.
 //!
-//! A commit that changes behaviour on purpose records again and names what changed:
-//! `QUELL_RECORD=1 cargo test --package quell-qdisc`, then `git diff` on the file.
+//! A commit that changes behaviour on purpose writes the file again with `QUELL_RECORD=1 cargo test
+//! --package quell-qdisc`; its message names what `git diff` then shows.
 
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;
 
-/// Fields that are a `Rate`, and their names in the hash, which have the unit of the number.
+/// Names of fields that are a `Rate`, and the names with a unit that are hashed in their place.
 const UNITS: [(&str, &str); 3] = [
     (", rate: None", ", rate_bps: None"),
     (", rate: Some", ", rate_bps: Some"),
     (", threshold: ", ", threshold_bps: "),
 ];
 
-/// A hash (FNV-1a) over everything noted, in order.
+/// A hash (FNV-1a) of the `Debug` texts of all values noted, in order.
 pub struct Digest(u64);
 
 impl Digest {
@@ -47,7 +47,8 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Compares rows with those of the file, or writes them with `QUELL_RECORD` in the environment.
+/// Compares rows with those of the file; with `QUELL_RECORD` in the environment, writes the file
+/// instead.
 pub fn hold(file: &str, head: &str, rows: &[String]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
