@@ -125,7 +125,7 @@ pub fn model(data: &[u8]) {
     }
 }
 
-/// Reading of packet headers, changes of them, and the separation of large frames.
+/// Parsing of packet headers, changes of them, and the segmentation of large frames.
 pub fn header(data: &[u8]) {
     let class = classify(data, (1, 2));
     assert!(class.payload as usize <= data.len());

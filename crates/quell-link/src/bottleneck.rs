@@ -55,7 +55,7 @@ pub struct Params {
     /// Size of the device's queue, packets: a plain FIFO below the discipline, which does not see
     /// it (0: none).
     pub nic: usize,
-    /// Random loss behind the queue, 0..1.
+    /// Probability that a packet is lost behind the queue, 0..1.
     pub loss: f64,
     /// Link-layer bytes included in a packet's length.
     pub overhead: u32,
@@ -91,7 +91,8 @@ pub struct Hosts {
     pub labels: fn(u64, &str) -> [u32; 2],
 }
 
-/// Fastest rate of an even link: on a faster one a small packet may take less than 1 ns.
+/// Largest rate at which a link counts as even ([`Bottleneck::is_even`]): on a faster one the
+/// transmission of a small packet may take less than 1 ns.
 const FASTEST: Rate = Rate::from_mbit(100_000);
 
 /// A queue with its link.
@@ -121,8 +122,8 @@ pub struct Bottleneck<P, O> {
     in_service: Option<P>,
     nic: VecDeque<P>,
     nic_limit: usize,
-    /// A busy link must handle arrivals, too: it fills a device's queue, or the discipline has made
-    /// it wait.
+    /// Whether a busy link must handle arrivals, too: to fill the device's queue, or because the
+    /// discipline has made the link wait.
     attends: bool,
     loss: f64,
     // Token bucket: its content when it was last charged, ns at the link's rate (negative: debt),
@@ -168,7 +169,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// The same without a line: the owner takes packets from the queue.
+    /// The same bottleneck without a line: the owner takes packets from the queue.
     pub fn without_line(self) -> Self {
         Self {
             next: TAKEN_BY_OWNER,
@@ -262,8 +263,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// Enqueues `count` packets of `len` bytes at once; `make` gets the number of each. Returns
-    /// false and does nothing if they must be enqueued one by one.
+    /// Enqueues `count` packets of `len` bytes at once; `make` makes each from its number, 0 to
+    /// `count` - 1. Returns false and does nothing if they must be enqueued one by one.
     #[inline(always)]
     pub fn enqueue_run(
         &mut self,
@@ -338,7 +339,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         lost
     }
 
-    /// The link loses a packet.
+    /// Counts and reports a packet that the link loses.
     #[cold]
     pub fn lose(&mut self, now: Instant, p: P) {
         let probe = &mut self.queue.probe;
@@ -523,9 +524,9 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// The result record of this queue since the warm-up. Packets of the queues in `others` are
-    /// counted too (those of the same node in a cell). Fields that a queue cannot know (goodput,
-    /// flows, cost) keep their defaults.
+    /// The result record of this queue since the warm-up. Packets of the queues in `others` (those
+    /// of the same node in a Wi-Fi cell) are counted, too. Fields that a queue cannot know
+    /// (goodput, flows, cost) keep their defaults.
     pub fn record<'a>(&'a mut self, now: Instant, others: impl Iterator<Item = &'a mut Self>) -> Run
     where
         P: 'a,

@@ -32,7 +32,7 @@ pub(crate) struct State<P> {
 }
 
 impl<P: Packet> Foresight<P> {
-    /// Lets packets leave the link until `before`; returns their number.
+    /// Lets all packets leave whose transmission ends before `before`; returns their number.
     #[inline(always)]
     pub fn depart<O: Observer<P>>(&mut self, before: Instant, probe: &mut Probe<P, O>) -> u64 {
         let mut departed = 0;
@@ -43,8 +43,8 @@ impl<P: Packet> Foresight<P> {
         departed
     }
 
-    /// `count` packets of `len` bytes arrive; `make` gets the number of each. Calls `taken` for
-    /// each admitted packet with the time at which it leaves the link.
+    /// `count` packets of `len` bytes arrive; `make` makes each from its number, 0 to `count` - 1.
+    /// Calls `taken` for each admitted packet with the time at which it leaves the link.
     #[inline(always)]
     pub fn arrive<O: Observer<P>>(
         &mut self,
@@ -71,7 +71,7 @@ impl<P: Packet> Foresight<P> {
         probe.meter.grown(now, state.backlog());
     }
 
-    /// `arrive` for a queue that may overflow or a link that is idle.
+    /// [`Self::arrive`] for a queue that may overflow or a link that is idle.
     #[inline(never)]
     fn arrive_singly<O: Observer<P>>(
         &mut self,

@@ -2,8 +2,8 @@
 //! wide.
 //!
 //! It records several values per packet, so recording is cheap: an index by counting leading zeros,
-//! one addition, no search. Values are integers, mostly nanoseconds. Below 1,024 buckets are 8
-//! wide, so small counts (packets) are shifted left when recorded and scaled back in
+//! one addition, no search. Values are integers, mostly nanoseconds. Values below 1,024 have
+//! buckets of width 8, so small counts (packets) are shifted left when recorded and scaled back in
 //! [`Hist::summary`].
 
 use quell_qdisc::num;
@@ -147,7 +147,7 @@ impl Hist {
         for (i, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                // The first bucket is mostly the empty queue's exact 0.
+                // The first bucket mostly holds the exact zeros of an empty queue.
                 let (low, width) = if i == 0 { (0, 0) } else { bucket(i) };
                 return (low as f64 + width as f64 / 2.0).min(self.max as f64);
             }
@@ -184,8 +184,8 @@ impl Hist {
     }
 
     /// The cumulative distribution: (value times `scale`, share of values at or below it),
-    /// ascending, at most `max_points` (at least 2) of them, ending in (maximum, 1). Thinned evenly
-    /// both along the shares and along the values, so that the tail keeps its shape.
+    /// ascending, at most `max_points` (at least 2) of them, ending in (maximum, 1). The points are
+    /// thinned evenly both along the shares and along the values, so that the tail keeps its shape.
     pub fn cdf(&self, max_points: usize, scale: f64) -> Vec<(f64, f64)> {
         let filled = self.counts.iter().filter(|c| **c > 0).count();
         let total = self.count();
@@ -335,7 +335,7 @@ mod tests {
             );
             assert_eq!(*cdf.last().unwrap(), (hist.max() as f64 * 1e-6, 1.0));
         }
-        // 1 - 1/e of an exponential lies below its mean of 20 ms.
+        // A share 1 - 1/e of an exponential distribution lies below its mean, 20 ms.
         let cdf = hist.cdf(200, 1e-6);
         let at = cdf.iter().find(|(v, _)| *v >= 20.0).unwrap();
         assert!((at.1 - 0.632).abs() < 0.02, "{at:?}");

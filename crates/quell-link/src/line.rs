@@ -42,7 +42,7 @@ struct Booked {
     idle_until: Instant,
     /// Unused line time before `idle_until`, at most `MAX_UNUSED`.
     unused: Duration,
-    /// Remainder of truncation, in fixed point.
+    /// Fraction of a nanosecond that bookings have truncated so far, in fixed point.
     rest: u128,
 }
 
@@ -69,7 +69,7 @@ impl Line {
         let time = u128::from(bytes) * self.per_byte + booked.rest;
         booked.rest = time & ((1 << SHIFT) - 1);
         let time = Duration::from_nanos(num::low_u64(time >> SHIFT));
-        // The line was idle although this queue had a packet: the queue books late.
+        // The queue books late: the line was idle after `now` although this queue had a packet.
         let late = booked.idle_until.saturating_since(now);
         let made_up = time.min(late).min(booked.unused);
         booked.unused -= made_up;
@@ -137,8 +137,8 @@ mod tests {
         sent: u64,
     }
 
-    /// Bytes sent until `end` by queues that wake late; a queue `sparse` sends one packet per
-    /// interval.
+    /// Bytes sent until `end` by queues that wake late. Another queue, `sparse` (interval, bytes),
+    /// sends one packet per interval.
     fn sent_until(
         end: Instant,
         line: &Line,

@@ -10,8 +10,8 @@ use quell_qdisc::{Backlog, DropCause};
 use crate::hist::Hist;
 use crate::record::{DropsByCause, Summary};
 
-/// Bounds of the sampling interval of the backlog, otherwise 16 packet times. Its quantiles come
-/// from these samples; its mean and maximum are exact.
+/// Bounds of the interval at which the backlog is sampled: 16 packet times within these bounds. The
+/// quantiles of the backlog come from these samples; its mean and maximum are exact.
 const GRID: (Duration, Duration) = (Duration::from_micros(10), Duration::from_millis(16));
 
 /// Packets are recorded in units of 1/1024, because the histogram is linear below 1024.
@@ -25,19 +25,19 @@ pub struct Counters {
     pub arrivals: u64,
     /// Packets that left the queue for the link.
     pub departures: u64,
-    /// Their bytes.
+    /// Bytes that left the queue for the link.
     pub departed_bytes: u64,
     /// Packets dropped, by cause.
     pub drops: DropsByCause,
-    /// Their bytes.
+    /// Bytes dropped by the queue.
     pub dropped_bytes: u64,
     /// Packets marked CE.
     pub marks: u64,
     /// Sum of the sojourn times of all packets that left.
     pub sojourn_sum: Duration,
-    /// Packets queued times time, packet-nanoseconds.
+    /// Packets queued, integrated over time, packet-nanoseconds.
     pub packet_ns: u128,
-    /// Bytes queued times time, byte-nanoseconds.
+    /// Bytes queued, integrated over time, byte-nanoseconds.
     pub byte_ns: u128,
 }
 
@@ -89,12 +89,16 @@ pub struct Meter {
     packets: Hist,
     bytes: Hist,
     max: Backlog,
-    /// Start of the measured time, and the counters then.
+    /// Start of the measured time.
     since: Instant,
+    /// Counters at the start of the measured time.
     warm: Counters,
+    /// Time up to which the integrals are complete.
     last: Instant,
     next_sample: Instant,
+    /// Sampling interval of the backlog.
     grid: Duration,
+    /// The backlog since `last`.
     held: Backlog,
 }
 
@@ -155,7 +159,7 @@ impl Meter {
         self.next_sample += count * self.grid;
     }
 
-    /// Packets queued times time up to `now`, packet-nanoseconds since the start.
+    /// Packets queued, integrated over the time from the start to `now`, packet-nanoseconds.
     pub fn packet_ns(&self, now: Instant) -> u128 {
         let since = now.saturating_since(self.last);
         self.counters.packet_ns + u128::from(self.held.packets as u64 * since.as_nanos())

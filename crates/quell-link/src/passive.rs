@@ -7,13 +7,14 @@
 //! they are more than `TICK` apart.
 //!
 //! - A pure ACK requires no answer: if no other segment of the connection came in between, the far
-//!   side may have had nothing to send, and the round trip is only an upper bound of the delay. It
-//!   counts if the bound is close to no delay. If the line's queue is shorter than the time between
-//!   two segments, there is no other evidence. Other segments may wait for a delayed ACK; of all
-//!   round trips that end within [`WINDOW`] the smallest delay counts.
-//! - A connection's delay is its round trip less its smallest one of the last 10 to 20 s. A
+//!   side may have had nothing to send, and the round trip is only an upper bound. It is used only
+//!   if it shows that there is hardly any delay. While the line's queue is shorter than the time
+//!   between two segments, there is no other evidence. Segments other than pure ACKs may wait for a
+//!   delayed ACK; of all round trips that end within [`WINDOW`] the smallest delay counts.
+//! - A connection's delay is its round trip minus its smallest one of the last 10 to 20 s. A
 //!   connection that begins while others show delay is not used until they show none: its smallest
-//!   round trip would include that delay. One host alone whose delay lasts does not prevent it.
+//!   round trip would include that delay. A single host whose delay lasts does not keep it from
+//!   being used.
 //! - If the far side's clock ticks each millisecond, as Linux's does, its TSval shows how much of
 //!   the delay is on the way down: the excess over the smallest value without delay or, if there is
 //!   delay for 2 s without a break, over the smallest value in that time. Until then, and with
@@ -33,7 +34,7 @@ const WAYS: usize = 4;
 const CONNECTIONS: usize = 8;
 /// A connection with a measured round trip is kept if it had a segment within this time.
 const IN_USE: Duration = SEC;
-/// A host that has shown a delay within this time is evicted last.
+/// A host whose delay was measured within this time, even if it was 0, is evicted last.
 const DELAY_MEMORY: Duration = Duration::from_secs(10);
 /// Segments of a connection that wait for their echo; more are not noted.
 const STAMPS: usize = 16;
@@ -51,19 +52,21 @@ const NO_DELAY: u64 = 8;
 const CLEAR: Duration = Duration::from_millis(3);
 /// Age at which a reported delay is out of date.
 const MAX_AGE: Duration = SEC;
-/// Longest time that a new connection waits for others to show no delay: one that stays although
-/// the rate has fallen is not the line's.
+/// Longest time that a new connection waits for others to show no delay: a delay that stays
+/// although the rate has fallen is not the line's.
 const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time without delay after which a host may again keep new connections from being used: with short
-/// pauses, one that lies would do so for as long as it likes.
+/// A host whose delay has lasted for [`NEWCOMER_TIMEOUT`] can keep new connections from being used
+/// again only after this time without delay. Otherwise a host that lies with short pauses could do
+/// so without end.
 const CALM: Duration = Duration::from_secs(30);
-/// Smallest number of hosts whose timestamps must distinguish the directions (a single host may
-/// have a wrong clock), and of how many hosts one must do so.
+/// Smallest number of hosts whose timestamps must distinguish the directions before those of others
+/// are ignored: a single host may have a wrong clock.
 const MIN_HOSTS: usize = 2;
+/// One of this many hosts must distinguish the directions before the others are ignored.
 const HOSTS_SHARE: usize = 3;
-/// Interval at which the far side's clock is checked, and the deviation that a change of the delay
-/// may cause.
+/// Interval at which the far side's clock is checked.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
+/// Deviation of a far clock that a change of the delay may cause.
 const MAX_CLOCK_DEVIATION: Duration = Duration::from_millis(400);
 /// Added to differences of clocks, so that none is negative.
 const OFFSET: i64 = 1 << 60;
@@ -83,11 +86,15 @@ pub struct Stamped {
     pub requires_answer: bool,
 }
 
+/// A segment that was noted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamp {
+    /// Its TSval.
     value: u32,
     requires_answer: bool,
+    /// Time at which it entered the shaper.
     entered: Instant,
+    /// Time at which it left the shaper for the line.
     left: Instant,
     /// Time after `entered` at which the last segment with the same TSval entered the shaper.
     again: Duration,
@@ -96,31 +103,38 @@ struct Stamp {
 /// The far side's clock.
 #[derive(Clone, Copy, Debug)]
 struct FarClock {
-    /// Time of its first reading, and its value then.
+    /// Time of its first reading.
     since: Instant,
+    /// Its value at the first reading.
     first: u32,
+    /// Time of the last check.
     checked: Instant,
-    /// Whether it ticks each millisecond.
+    /// Whether it ticks each millisecond, by the last check.
     ticks_ms: bool,
-    /// Time since which it is known to tick each millisecond, and the least delay since then.
+    /// Time since which it is known to tick each millisecond, and the smallest delay since then.
     known: Option<(Instant, Duration)>,
+    /// The smallest delay, once there was none or it has lasted for [`CLOCK_INTERVAL`].
     base: Option<Base>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
+    /// See [`Stamped::connection`].
     name: u64,
-    /// Times of the last segment in either direction, and of the last one from the far side.
+    /// Time of the last segment in either direction.
     seen: Instant,
+    /// Time of the last segment from the far side.
     last_arrival: Instant,
-    /// Last TSval that left, and time at which a segment was last noted.
+    /// Last TSval that left.
     value: Option<u32>,
+    /// Time at which a segment was last noted.
     noted: Instant,
     /// The first `waiting` of these stamps wait for their echo, oldest first.
     stamps: [Stamp; STAMPS],
     waiting: usize,
-    /// Time of the first round trip that was not used, and the least round trip since then.
+    /// Time of the first round trip, and the smallest one until the connection is used.
     first: Option<(Instant, Duration)>,
+    /// The smallest round trip, once the connection is used.
     base: Option<Base>,
     clock: Option<FarClock>,
 }
@@ -192,8 +206,8 @@ impl Connection {
         last.filter(|stamp| stamp.value == echo)
     }
 
-    /// Excess of the delay of the far side's segment over the smallest one, if the far clock shows
-    /// it; `calm`: there is no delay now.
+    /// Excess of the delay of the far side's segment over the smallest one; `None` if the far clock
+    /// does not show it. `calm`: whether there is no delay now.
     fn down(&mut self, now: Instant, value: u32, calm: bool) -> Option<Duration> {
         let clock = self.clock.get_or_insert(FarClock {
             since: now,
@@ -235,26 +249,28 @@ struct Trip {
     took: Duration,
     /// See [`Stamp::again`].
     again: Duration,
-    /// Whether it was as short as the shortest of its connection, or of its host if the connection
-    /// is new.
+    /// Whether it was about as short as the shortest of its connection, or of its host if the
+    /// connection is new.
     clears: bool,
 }
 
 /// A far host with its connections.
 #[derive(Clone, Debug)]
 struct Host {
+    /// See [`Stamped::host`].
     name: u64,
-    /// The last segment in either direction.
+    /// Time of the last segment in either direction.
     seen: Instant,
     connections: [Option<Connection>; CONNECTIONS],
-    /// Least round trip of all connections.
+    /// Smallest round trip of all connections.
     base: Option<Base>,
-    /// Start of the time in which it showed delay, with pauses of less than [`CALM`].
+    /// Start of the time in which it has shown delay, with pauses of less than [`CALM`].
     late: Option<Instant>,
-    /// Start of the pause, if there is one.
+    /// Start of the present pause without delay, if there is one.
     pause: Option<Instant>,
-    /// Times at which the host last showed a delay, and last distinguished the directions.
+    /// Time of its last measured delay, which may be 0.
     showed_at: Option<Instant>,
+    /// Time of its last delay that distinguished the directions.
     distinguished_at: Option<Instant>,
 }
 
@@ -382,10 +398,11 @@ impl Host {
 #[derive(Clone, Debug)]
 pub struct Passive {
     hosts: Vec<Option<Host>>,
-    /// The last reported delay and its time; the last one of another host.
+    /// The last reported delay and its time.
     reported: Option<(Instant, Delay)>,
+    /// The last delay that was reported of another host, and its time.
     other: Option<(Instant, Delay)>,
-    /// The least delays since the last report.
+    /// The smallest delays since the last report.
     least: Option<Delay>,
 }
 
@@ -419,7 +436,7 @@ impl Passive {
     /// A segment, which entered the shaper at `entered`, has left it for the line.
     pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
         let place = self.place(segment.host).unwrap_or_else(|| {
-            // Hosts that have shown a delay are evicted last, so in a flood new hosts replace each
+            // Hosts with a measured delay are evicted last, so in a flood new hosts replace each
             // other.
             let quiet = |at: &usize| {
                 let host = self.hosts[*at].as_ref();

@@ -109,7 +109,7 @@ pub struct ManagedQueue<P, O> {
     /// The instruments.
     pub probe: Probe<P, O>,
     /// Time of the controller's next decision; `NEVER` without a controller, or if it decides only
-    /// at packets.
+    /// on packets.
     pub decide_at: Instant,
     qdisc: Qdisc<P>,
     rng: Rng,
@@ -117,7 +117,7 @@ pub struct ManagedQueue<P, O> {
     /// Packets that wait for an outside controller's answer; the first one raised the question.
     waiting: VecDeque<P>,
     question: Option<Question>,
-    /// The question of the first packet in `waiting` has been answered.
+    /// Whether the question of the first packet in `waiting` has been answered.
     answered: bool,
     sub_queues: Vec<SubQueue>,
     limit: MeanLimit,
@@ -130,8 +130,9 @@ pub struct ManagedQueue<P, O> {
 /// The time-weighted mean of a limit that a controller moves.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeanLimit {
+    /// The limit, integrated over time up to `last`, packet-nanoseconds.
     sum: f64,
-    /// Start of the mean, and time up to which `sum` is complete.
+    /// Start of the mean.
     since: Instant,
     last: Instant,
     /// [`ManagedQueue::sub_limits`] at the start.
@@ -239,8 +240,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         Offered::Done(backlog)
     }
 
-    /// `count` packets of `len` bytes arrive at once; `make` gets the number of each. Returns false
-    /// and does nothing if they must be offered one by one.
+    /// `count` packets of `len` bytes arrive at once; `make` makes each from its number, 0 to
+    /// `count` - 1. Returns false and does nothing if they must be offered one by one.
     #[inline(always)]
     pub fn offer_run(
         &mut self,
@@ -337,7 +338,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
-    /// Like `take`, with the packet stored in `line`.
+    /// The same as [`ManagedQueue::take`], but stores the packet in `line`.
     #[inline(always)]
     pub fn take_to(&mut self, now: Instant, line: &mut Option<P>) -> Dequeued<()> {
         if self.probe.watched.is_some() {
@@ -506,7 +507,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.apply(now, None, &knobs);
     }
 
-    /// Lets the controller continue from what that of a queue which has ended knew of the line.
+    /// Lets the controller take over what the controller of `before`, a queue that has ended, knew
+    /// about the line.
     pub fn resume(&mut self, now: Instant, before: &Self) {
         if let (Some(controller), Some(before)) = (&mut self.controller, &before.controller) {
             let knobs = controller.resume(before.as_ref());

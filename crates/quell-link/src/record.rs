@@ -72,7 +72,7 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// One flow, or one table of short transfers.
+/// One flow, or all short transfers of one `[[flow]]` table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// The `kind` in a file.
@@ -528,7 +528,8 @@ pub struct Guard {
     pub stale: u64,
     /// Decisions rejected because they were made from impossible readings.
     pub out_of_range: u64,
-    /// Decisions rejected because the last ones did nothing about a delay that is too long.
+    /// Decisions rejected because the delay was too long and did not fall, and no decision became
+    /// tighter.
     #[serde(default)]
     pub stuck: u64,
     /// Times that the classic controller took over.

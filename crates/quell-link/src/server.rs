@@ -52,7 +52,7 @@ impl Capacity {
     }
 }
 
-/// The serving end of a link.
+/// The sending end of a link: it determines when the transmission of each packet ends.
 #[derive(Clone, Debug)]
 pub struct Server {
     kind: Kind,
@@ -207,8 +207,8 @@ impl Server {
         }
     }
 
-    /// Transmission time of `bytes` on the link at the present rate (the size of a token bucket,
-    /// which a trace does not have).
+    /// Transmission time of `bytes` on the link at the present rate, for the size of a token
+    /// bucket. (Links with a trace have no token bucket.)
     #[inline]
     pub fn cost(&mut self, now: Instant, bytes: u32) -> Duration {
         match &mut self.kind {

@@ -17,7 +17,7 @@ pub const OPPORTUNITY_BYTES: u64 = 1504;
 /// Longest trace, 2^47 ns: the simulator's longest time. A longer trace contains a typing error.
 const LONGEST: Duration = Duration::from_nanos(1 << 47);
 
-/// A measured link.
+/// The capacity of a link over time, measured or generated.
 ///
 /// ```
 /// use quell_link::prelude::*;

@@ -3,8 +3,8 @@
 //!
 //! Prefixes of rates are powers of 1000 (`kibit`, `mibit` ...: of 1024), those of sizes powers of
 //! 1024, as in `tc`: `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from
-//! `tc`: a time or a rate without a unit is refused, because `tc` reads `target 5` as 5 us and
-//! `rate 15` as 15 bit/s which is never what is meant.
+//! `tc`: a time (other than 0) or a rate without a unit is refused, because `tc` reads `target 5`
+//! as 5 us and `rate 15` as 15 bit/s, which is never meant.
 
 use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
@@ -150,7 +150,7 @@ pub fn parse_time(text: &str) -> Result<Duration, Error> {
     quantity(text, number, unit, &TIME).map(Duration::from_nanos)
 }
 
-/// Bytes.
+/// Reads a size, bytes.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -257,8 +257,9 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64
     Ok(scaled)
 }
 
-/// A plain decimal number times an integral scale, rounded. A product of doubles can be off by one
-/// near 2^53, but what a rate or a time is shown as must read back unchanged.
+/// A plain decimal number times an integral scale, rounded; `None` if the number or the scale is of
+/// another kind. A product of doubles can be off by one near 2^53, but a printed rate or time must
+/// read back unchanged.
 fn exactly(number: &str, scale: f64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{part}");

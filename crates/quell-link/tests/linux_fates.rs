@@ -168,6 +168,7 @@ impl Copy {
     }
 }
 
+/// The copies of a queue through which a sequence runs.
 struct Replay {
     copies: Vec<Copy>,
     /// Number of streams of random numbers used so far.
@@ -178,6 +179,7 @@ struct Replay {
     slack: Duration,
     /// Whether calls without a packet have effects.
     calls: bool,
+    /// See [`hash_of`].
     buckets: u64,
     owner: Owner,
     /// The first difference, if any.
@@ -216,8 +218,7 @@ impl Replay {
         }
     }
 
-    /// Changes the options as Linux did. A running queue can change only its limit in packets here,
-    /// CAKE its bandwidth.
+    /// Changes the options as Linux did. Only a limit in packets and CAKE's bandwidth can change.
     fn change(&mut self, words: &str) {
         let params = Queue::parse(words)
             .expect(words)

@@ -84,7 +84,7 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
             .run(Instant::from_secs(12), 3 * SEC, [10 * MS, 90 * MS])
             .last()
             .unwrap();
-        // The direction of this many ms is not certain.
+        // Up to this many ms of the delay may be missing.
         let is = |told: Duration, ms: i64| {
             (-known - 2..=2).contains(&((told.as_nanos() as i64 - ms * 1_000_000) / 1_000_000))
         };
@@ -98,7 +98,7 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
 
 #[test]
 fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
-    // A local network: nothing but queueing delay from the third round trip on.
+    // A local network with a constant queueing delay from the third round trip on.
     let mut pair = Pair::new(1000, 1000);
     pair.run(Instant::ZERO, 20 * MS, [MS, MS]);
     let told = pair.run(after(20), 9 * SEC, [13 * MS, MS]);
@@ -150,8 +150,8 @@ fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
 
 #[test]
 fn a_timestamp_that_leaves_twice_makes_no_host_late() {
-    // A host of the local network sends each TSval, with too small a TTL, long before the segment
-    // that is answered.
+    // A host of the local network sends each TSval twice: first in a segment whose TTL is too
+    // small, long before the segment that is answered.
     for twice in [0, 5, 200, 1000] {
         let mut passive = Passive::default();
         let mut told = Vec::new();
@@ -208,8 +208,8 @@ fn unanswered_segments_do_not_replace_answered_connections() {
     let (mut passive, mut answered) = (Passive::default(), 0);
     for round in 1..100_u32 {
         let begin = Instant::from_secs(2 * u64::from(round));
-        // Answers to a flood of SYNs with forged ports and addresses: of one of two hosts, and of
-        // any host.
+        // Answers to a flood of SYNs with forged ports and addresses: every other one goes to host
+        // 3, the others to a new host each.
         for k in 0..3800 {
             let at = begin + k * MS / 2;
             let forged = Stamped {
@@ -380,7 +380,7 @@ fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_m
     }
     let told = trips(&mut Passive::default(), &all);
     let judged = |source| told.iter().find(|(_, told)| told.source == source);
-    // Since the delay began; later ones at once.
+    // The second host waits from the beginning of the delay on, the third one does not wait.
     for (source, from) in [
         (2, Instant::from_secs(1) + NEWCOMER_TIMEOUT),
         (3, Instant::from_secs(8)),
@@ -415,7 +415,7 @@ fn short_pauses_of_its_delay_do_not_let_a_host_keep_others_from_being_judged_aga
     let told = trips(&mut Passive::default(), &all);
     let judged = |second: u64| told.iter().any(|(_, told)| told.source == 100 + second);
     assert!((8..quiet.as_secs()).all(judged));
-    // After a long pause they wait again.
+    // After a long pause of the first host's delay, new hosts wait again.
     assert!(
         !judged(again.as_secs() + 1) && all.iter().any(|(host, ..)| *host == 101 + again.as_secs())
     );

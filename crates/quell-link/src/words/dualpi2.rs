@@ -58,7 +58,8 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
             Field::MaybeBytes(|w| &mut w.params.memlimit, 1, MAX_BYTES),
             "bytes in both queues (default: limit full-size packets, twice)",
         ),
-        // They precede the options that they set, so that they also do in the canonical words.
+        // These two options precede those that they set, so that they come first in the canonical
+        // words, too.
         opt(
             "max_rtt",
             Field::Other {

@@ -12,7 +12,7 @@ use quell_qdisc::{ControlledKnobs, MTU};
 use super::{OptionInfo, note};
 use crate::error::Error;
 
-/// The kinds whose controllers learn.
+/// The kinds with a learned controller.
 const LEARNED: [&str; 4] = ["a3c_l4s", "learnqueue", "lfq", "rlaqm"];
 
 /// The parsed words.
@@ -61,8 +61,8 @@ pub fn classic(sets_drop: bool, rate: Rate) -> Box<dyn Control> {
     }
 }
 
-/// Controller of each flow's limit during a fallback: at most [`flow_limit`], less while all flows
-/// together hold more than the limit of one.
+/// Controller of each flow's limit during a fallback: the limit is at most [`flow_limit`], and
+/// smaller while all flows together hold more than that.
 fn flow_limits(rate: Rate) -> Wqm {
     let most = flow_limit(rate);
     let bytes = u64::from(most) * u64::from(MTU);

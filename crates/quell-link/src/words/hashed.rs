@@ -163,7 +163,7 @@ mod tests {
             let p = queue.spec::<SfbWords>().expect("sfb").params();
             (p.max, p.target)
         };
-        // q_sfb.c.
+        // As in tc's q_sfb.c.
         assert_eq!(params("sfb"), (25, 20));
         assert_eq!(params("sfb max 10"), (10, 8));
         assert_eq!(params("sfb target 10"), (12, 10));

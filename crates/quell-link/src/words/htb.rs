@@ -25,7 +25,7 @@ impl Words {
     }
 }
 
-/// A class of the queue.
+/// Parameters of a class.
 fn built(class: &Class) -> htb::Class {
     let rate = class.rate.unwrap_or_default();
     htb::Class {
@@ -48,7 +48,7 @@ impl Spec for Words {
     }
 }
 
-/// `tc` writes minor numbers in hexadecimal digits, with or without `0x`.
+/// Reads a minor number as `tc` does: hexadecimal digits, with or without `0x`.
 fn set_default(words: &mut Words, text: &str) -> Result<(), Error> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     words.params.default = u16::from_str_radix(digits, 16).map_err(|_| {

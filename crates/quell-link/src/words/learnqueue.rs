@@ -295,7 +295,7 @@ mod tests {
             (w.params.delta, w.params.max_size, w.params.initial),
             (0.9, 60, 20)
         );
-        // A default that differs from the table's value must be written.
+        // An option with its default must be written if the table has another value.
         let other = Queue::parse(&format!("{words} delta 0.5 initial 3")).unwrap();
         assert_eq!(other.canonical(), format!("{words} delta 0.5 initial 3"));
         assert_eq!(Queue::parse(&other.canonical()), Ok(other));

@@ -42,10 +42,10 @@ static SHIPPED: [Shipped; 3] = [
 /// Reward for `learn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reward {
-    /// Throughput less alpha times the queued data.
+    /// Throughput minus alpha times the queued data.
     #[default]
     Queue,
-    /// Throughput less alpha times the delay.
+    /// Throughput minus alpha times the delay.
     Delay,
 }
 
@@ -58,8 +58,8 @@ pub struct Words {
     pub limit: Option<u32>,
     /// The controller's parameters.
     pub control: control::Params,
-    /// Weight of the delay in the shipped network's training reward, 1/s (default 0.01), and in the
-    /// reward for learning.
+    /// Weight of the queued data in the reward of the shipped network's training, 1/s (default
+    /// 0.01); also the weight of queued data or delay in the reward for learning.
     pub alpha: f64,
     /// Whether the shipped network is one trained online.
     pub online: bool,
@@ -177,7 +177,7 @@ impl Spec for Words {
 }
 
 impl Queue {
-    /// `lfq` with a network without a file.
+    /// `lfq` with this network, which comes from no file.
     ///
     /// # Errors
     /// If the network does not fit this controller.

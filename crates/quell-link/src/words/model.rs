@@ -16,7 +16,7 @@ use crate::error::Error;
 #[derive(Clone, Debug, Default)]
 pub struct Model(Option<(String, Policy)>);
 
-/// Networks are equal if their files are.
+/// Networks are equal if the names of their files are; networks without a file are all equal.
 impl PartialEq for Model {
     fn eq(&self, other: &Self) -> bool {
         self.file() == other.file()
@@ -58,7 +58,7 @@ impl Model {
         Ok(())
     }
 
-    /// A network without a file.
+    /// A network that comes from no file.
     pub(super) fn without_file(policy: Policy) -> Self {
         Self(Some(("-".into(), policy)))
     }

@@ -65,8 +65,8 @@ pub(super) static PIE: Kind<Words> = Kind {
     source: "RFC 8033, Linux sch_pie",
     default: Words::default,
     options: &[
-        // It precedes the options whose defaults it changes, so that it also does in the canonical
-        // words.
+        // This option precedes those whose defaults it changes, so that it comes first in the
+        // canonical words, too.
         opt(
             "ns3-2018",
             Field::Switch {

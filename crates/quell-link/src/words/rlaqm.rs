@@ -27,7 +27,7 @@ pub enum Shipped {
     Throughput,
 }
 
-/// In the order of [`Shipped`].
+/// The shipped networks, in the order of [`Shipped`].
 static SHIPPED: [ShippedNetwork; 3] = [
     shipped_network!("rl-aqm"),
     shipped_network!("rl-aqm-as-published"),
@@ -58,9 +58,9 @@ pub enum Reward {
 pub struct Words {
     /// The controller's parameters.
     pub params: rlaqm::Params,
-    /// Use the network [`Shipped::AsPublished`].
+    /// Whether to use the network [`Shipped::AsPublished`].
     pub as_published: bool,
-    /// Use the network [`Shipped::Throughput`].
+    /// Whether to use the network [`Shipped::Throughput`].
     pub throughput: bool,
     /// Whether the network continues to learn.
     pub learn: bool,

@@ -369,8 +369,8 @@ mod tests {
                                 )
                             );
                             refused.insert((name, preset.to_owned(), first.name.clone()));
-                            // After the preset the option holds; another preset becomes several
-                            // words there.
+                            // Written after the preset, the option stays in the canonical words.
+                            // (Another preset becomes several words there.)
                             let alone = Queue::parse(&format!("{name} {a}"));
                             if let (Ok(turned), Ok(alone)) = (turned, alone)
                                 && a != "as_published"
