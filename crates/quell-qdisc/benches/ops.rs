@@ -342,7 +342,7 @@ fn main() {
     );
     let q = both(cake::Cake::new(cake::Params::default()), Qdisc::Cake);
     fair("cake", &q);
-    // A host's flows share its quantum: each gets two bytes a round.
+    // The flows of a host share its quantum, so that each of these gets two bytes per round.
     let of_one_host = Load {
         one_host: true,
         ..standing(2048, 1024, not)

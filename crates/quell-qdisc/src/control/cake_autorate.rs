@@ -36,7 +36,8 @@ const DECAY: (f64, f64) = (0.99, 1.01);
 const REFRACTORY: Duration = Duration::from_millis(300);
 /// Least time from a change of the rate to a step towards the base.
 const DECAY_REFRACTORY: Duration = SEC;
-/// Bits of a full packet on the wire; its time at the current rate is added to thresholds.
+/// Bits of a full packet on the wire. Its transmission time at the current rate is added to the
+/// thresholds of the delay.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 
 /// Parameters of [`CakeAutorate`], with the program's defaults for the download.

@@ -95,7 +95,7 @@ pub enum Fault {
     Stale,
     /// A reading is impossible.
     OutOfRange,
-    /// The delay is too long and the decisions do not change.
+    /// For a quiet time the delay was too long and did not fall, and no decision became tighter.
     Stuck,
 }
 

@@ -1,4 +1,4 @@
-//! The discipline's own law, the fallback of a guarded controller of a base probability.
+//! The fallback of a guarded controller of a base probability: the discipline's own law.
 
 use super::{Control, SubQueue};
 use crate::time::Duration;

@@ -177,14 +177,15 @@ pub enum Verdict {
 
 /// Quantile of Student's t at 95 % with 29 degrees of freedom; with more of them it is smaller.
 const T_OF_30: f64 = 1.6991;
-/// Pairs from which on a candidate can be found better before the last pair, and the quantile of
-/// Student's t at 99.5 % there.
+/// Rows of a number of pairs and the quantile of Student's t at 99.5 % for it. Before the last
+/// pair, a candidate is better if, after at least as many pairs, its mean gain exceeds its standard
+/// error times the quantile.
 const BETTER: [(u32, f64); 2] = [(4, 5.8409), (8, 3.4995)];
-/// Pairs from which on a candidate can be found worse, and the quantile at 95 % there. Because the
-/// test is repeated after each pair, it rejects more than one in twenty good candidates, but it
-/// lets no bad one pass.
+/// The same for a candidate that is worse, at 95 %, with its mean loss. Because the test is
+/// repeated after each pair, it rejects more than one in twenty good candidates, but it lets no bad
+/// one pass.
 const WORSE: [(u32, f64); 2] = [(2, 6.3138), (4, 2.3534)];
-/// Pairs from which on a candidate whose mean gain is not above 0 is given up.
+/// After at least as many pairs, a candidate whose mean gain is not above 0 is given up.
 const FUTILE: u32 = 12;
 
 /// The comparison of a candidate with the network in force, the champion.

@@ -85,10 +85,11 @@ const PACKET_BITS: f64 = 1514.0 * 8.0;
 const FLOOR: f64 = 100_000.0;
 /// Upper bound of the rate, bit/s: growth without end would make the estimates infinite.
 const CEILING: f64 = 1e12;
-/// Without reflectors and `min` the rate stays above `PEAK_SHARE` of the highest capacity, which
-/// decays with time constant `MEMORY`. The decay is slow because at a low rate only a low capacity
-/// can be measured: with a fast decay, false delays that last would lower this bound too.
+/// Without reflectors and `min` the rate stays above this share of the highest capacity.
 const PEAK_SHARE: f64 = 0.1;
+/// Time constant with which the highest capacity decays. It is long because at a low rate only a
+/// low capacity can be measured: with a fast decay, false delays that last would lower the bound of
+/// `PEAK_SHARE`, too.
 const MEMORY: Duration = Duration::from_secs(300);
 /// Time constant with which, after a second of silence, the rate rises to the mean of the last
 /// minutes ([`Pace::usual_capacity`]).

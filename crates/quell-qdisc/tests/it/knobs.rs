@@ -1,4 +1,5 @@
-//! The knobs of each discipline, limits that are set, and counts of the packets that wait.
+//! The knobs of each discipline, its parameters as it shows them, limits that a knob sets, and the
+//! bytes queued.
 
 use crate::every;
 use quell_qdisc::disciplines::Params;

@@ -151,7 +151,7 @@ struct Rogue {
     last: Option<Handle>,
     lost: usize,
     failed: bool,
-    /// Handles of another queue.
+    /// Handles of all packets offered to any rogue that shares the list, in order.
     foreign: Arc<Mutex<Vec<Handle>>>,
 }
 
@@ -294,8 +294,8 @@ fn rogue(misdeed: Misdeed, foreign: &Arc<Mutex<Vec<Handle>>>) -> Qdisc<TestPacke
     }))
 }
 
-/// Offers six packets and asks for six, two seconds apart. Returns what came out, what was dropped
-/// and the failure.
+/// Offers six packets and asks for a packet six times: once after the second arrival, then every
+/// two seconds. Returns what came out, what was dropped and the failure.
 fn run(q: &mut Qdisc<TestPacket>) -> (Vec<u64>, Dropped, Option<String>) {
     let (mut rng, mut drops, mut out) = (Rng::new(1, "rogue"), Vec::new(), Vec::new());
     for id in 0..6 {

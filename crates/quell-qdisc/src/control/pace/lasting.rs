@@ -56,8 +56,8 @@ impl Lasting {
     }
 
     /// Adds a delay, ns. At the end of the window, in which a queue of the largest delay would have
-    /// emptied, returns whether the delay stayed about the same although the flow is at most half
-    /// of that before; `None` until then. `steady`: whether the delay of most sources stayed about
+    /// emptied, returns whether the delay stayed about the same although at most half as much is
+    /// sent as before; `None` until then. `steady`: whether the delay of most sources stayed about
     /// the same.
     pub(super) fn is_not_a_queue(
         &mut self,

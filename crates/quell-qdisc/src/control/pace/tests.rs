@@ -606,7 +606,8 @@ fn an_upload_that_its_acks_clock_is_followed_although_it_does_not_load_the_shape
     let mut line = Line::new(false);
     line.idle();
     line.run(20 * SEC, 20.0, true);
-    // The line carries a tenth, its queue is full, and the sender sends as fast as ACKs arrive.
+    // The line now carries a tenth of that, its queue is full, and the sender sends as fast as ACKs
+    // arrive.
     line.queue = 300_000.0;
     line.demand = 2.0;
     line.run(10 * SEC, 2.0, true);
