@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(12);
 const ECHO_TIMEOUT: Duration = Duration::from_secs(30);
 /// Smallest time between two reported delays.
 pub const WINDOW: Duration = Duration::from_millis(25);
-/// A bound of at most 1 / `NO_DELAY` of the round trip counts as no delay.
+/// A delay, or a bound on it, of at most 1 / `NO_DELAY` of the round trip counts as no delay.
 const NO_DELAY: u64 = 8;
 /// A bound on the delay that is no larger than this is evidence that there is none.
 const CLEAR: Duration = Duration::from_millis(3);

@@ -485,7 +485,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         outside
     }
 
-    /// Reports a returned probe to the controller; `read` is called only if there is one.
+    /// Reports a returned probe to the controller; `read` is called only if there is a controller.
     pub fn on_probe(&mut self, now: Instant, probe: &Echo, read: impl FnOnce(&Self) -> Gauges) {
         let Some(mut controller) = self.controller.take() else {
             return;

@@ -21,8 +21,8 @@ pub enum Capacity {
     Constant(Rate),
     /// Steps (start, rate), ascending, the first at 0.
     Schedule(Arc<[(Instant, Rate)]>),
-    /// A trace in Mahimahi's format: the times (ascending, in steps of 1 ms) at which 1504 bytes
-    /// may leave, repeated every `period`.
+    /// A trace in Mahimahi's format: the times (ascending, in whole milliseconds) at which 1504
+    /// bytes may leave, repeated every `period`.
     Trace(Arc<Trace>),
     /// A share of a line that other queues also use.
     Shared(Share),

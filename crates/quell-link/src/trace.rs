@@ -14,7 +14,8 @@ use crate::error::Error;
 
 /// Bytes that one opportunity may carry.
 pub const OPPORTUNITY_BYTES: u64 = 1504;
-/// Longest trace, 2^47 ns: the simulator's longest time. A longer trace contains a typing error.
+/// Longest trace, 2^47 ns: the simulator's longest time. A longer trace must contain a typing error
+/// and is refused.
 const LONGEST: Duration = Duration::from_nanos(1 << 47);
 
 /// The capacity of a link over time, measured or generated.

@@ -205,7 +205,7 @@ pub struct OptionInfo {
 }
 
 impl Queue {
-    /// Reads queue words; errors list the kinds or options that there are.
+    /// Reads queue words; errors list the known kinds or options.
     ///
     /// # Errors
     /// If there is no such kind or option, or a value is wrong.

@@ -11,8 +11,9 @@ use super::{AnyKind, Built, Field, Kind, Spec};
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&CAKE_AUTORATE, &SQM_AUTORATE, &PACE];
 
-/// Slowest and fastest rates.
+/// Smallest rate that an option takes.
 const SLOWEST: Rate = Rate::from_kbit(100);
+/// Largest rate that an option takes.
 const FASTEST: Rate = Rate::from_bps(1 << 50);
 const INGRESS: &str = "for the download: CAKE stands behind the modem and counts what it drops";
 

@@ -1,4 +1,4 @@
-//! `l4s`: the queue for L4S of the A3C-L4S paper.
+//! `l4s`: the L4S queue of the A3C-L4S paper.
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::dualpi2::Classifier;
