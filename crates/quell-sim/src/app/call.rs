@@ -14,7 +14,8 @@ pub const FRAME: Duration = Duration::from_millis(20);
 const PAST: f64 = 0.998002;
 /// Number of deviations that the buffer waits beyond the mean delay (Ramjee et al. 1994).
 const DEVIATIONS: f64 = 4.0;
-/// Packets between changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
+/// Number of packets between changes of the playout delay: 1 s of speech, about a talkspurt (1.004
+/// s in ITU-T P.59).
 const SPURT: u32 = 50;
 /// Maximum playout delay: a longer one makes a conversation impossible.
 const MAX_PLAYOUT: Duration = Duration::from_millis(1000);
@@ -56,10 +57,14 @@ pub struct Listener {
     playout: Duration,
     /// Serial number of the packet at which the playout delay changes next.
     change_at: u32,
+    /// Mouth-to-ear delay of the packets that were played, ns.
     heard: Hist,
+    /// Number of packets that arrived after their playout, and of packets that did not arrive.
     late: u64,
     lost: u64,
+    /// Number of gaps: runs of late and lost packets.
     bursts: u64,
+    /// Whether the last packet was late or lost.
     in_burst: bool,
 }
 
@@ -81,8 +86,8 @@ impl Listener {
         }
     }
 
-    /// A packet has arrived after this delay; paths keep order, so missing packets before it are
-    /// lost.
+    /// A packet has arrived after this one-way delay. Paths keep the order of packets, so missing
+    /// packets before it are lost.
     pub fn arrived(&mut self, serial: u32, delay: Duration, measuring: bool) {
         let missing = serial.wrapping_sub(self.next);
         let first = self.change_at == 0;
@@ -194,7 +199,7 @@ mod tests {
             l.arrived(serial, delay * MS, true);
         }
         let r = l.result(1000).expect("packets");
-        // 10 late and 9 * 2 lost of 998 (the losses at the end are not known yet).
+        // 10 late and 9 * 2 lost of 998: no later packet shows that the last two are lost.
         assert_eq!((l.late, l.lost, l.bursts), (10, 18, 19));
         assert!((r.late_loss.expect("packets") - 28.0 / 998.0).abs() < 1e-12);
     }

@@ -1,8 +1,9 @@
 //! A client of a server over TCP: it resolves a name, connects with TLS and requests objects. A
 //! model decides what it requests, and when.
 //!
-//! The client sends single packets upstream, and repeats them if the answer does not arrive in
-//! time; it receives segments of the simulated TCP. A response is a whole number of segments.
+//! The client sends each message as a single packet upstream. It repeats a name query that is not
+//! answered in time, and any other message that does not reach the server in time. Responses are
+//! whole segments of the simulated TCP.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ use crate::packet::FlowId;
 use crate::path::Path;
 use crate::scenario::Tcp;
 
-/// IP bytes of a name query, its answer, a TLS ClientHello, a request.
+/// IP bytes of a name query, of its answer, of a TLS ClientHello and of a request.
 pub const QUERY: u32 = 70;
 pub const ANSWER: u32 = 130;
 pub const HELLO: u32 = 569;
@@ -69,8 +70,11 @@ impl Model {
 /// A message to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
+    /// A name query.
     Query,
+    /// A TLS ClientHello: number of the connection.
     Hello(u8),
+    /// A request for an object: number of the connection, segments of the response.
     Request(u8, u64),
 }
 
@@ -78,7 +82,7 @@ pub enum MessageKind {
 pub struct Message {
     pub serial: u32,
     pub what: MessageKind,
-    /// Time at which it is repeated.
+    /// Time at which it is repeated; each repetition doubles the timeout.
     pub due: Instant,
     pub timeout: Duration,
 }
@@ -87,11 +91,13 @@ pub struct Message {
 #[derive(Clone, Debug)]
 pub struct Link {
     pub number: u8,
+    /// Slot of its TCP in the flow table.
     pub slot: u16,
-    /// TLS is established.
+    /// Whether TLS is established.
     pub ready: bool,
+    /// Whether the ClientHello has been sent.
     pub greeted: bool,
-    /// For each requested object, the number of the segment behind it.
+    /// For each response that is not complete, the number of the segment after its last one.
     pub ends: VecDeque<u64>,
 }
 
@@ -103,18 +109,22 @@ pub struct Client {
     pub model: Model,
     pub tcp: Tcp,
     pub path: Path,
+    /// Flow hashes of the answers to name queries and of the messages.
     pub hashes: [u32; 2],
     pub stop: Instant,
+    /// Serial number of the next message.
     pub next: u32,
+    /// Messages that may have to be repeated.
     pub messages: Vec<Message>,
     pub links: Vec<Link>,
+    /// Actions that the model has requested and that have not been carried out.
     pub todo: Vec<Action>,
-    /// It has stopped.
+    /// Whether it has stopped.
     pub over: bool,
 }
 
 impl Client {
-    /// A client that has sent nothing yet. `hashes`: flow hash of the answers, and of the messages.
+    /// A client that has sent nothing yet.
     pub fn new(
         id: FlowId,
         report: u16,
@@ -153,7 +163,7 @@ impl Client {
         self.path.home
     }
 
-    /// Time of its next own action.
+    /// Time of its next timer: a repetition, the model's `wake_at` or `stop`.
     pub fn wake_at(&self) -> Instant {
         if self.over {
             return NEVER;

@@ -77,7 +77,7 @@ mod tests {
     fn loss_counts_by_the_codecs_robustness() {
         // 2 % random loss: 95 * 2 / (2 + 25.1) = 7.0111; R = 86.19.
         near(equipment_impairment(G711, 0.02, 1.0), 7.0111, 1e-3);
-        // Bursts twice as long: 95 * 2 / (1 + 25.1).
+        // A burst ratio of 2: 95 * 2 / (2 / 2 + 25.1).
         near(equipment_impairment(G711, 0.02, 2.0), 7.2797, 1e-3);
         // G.729A with 2 %: 11 + 84 * 2 / (2 + 19).
         let g729 = Equipment {

@@ -1,11 +1,11 @@
-//! A game: states of the world from the server, commands from the player, and the time until a
-//! command shows.
+//! A game: the server sends states of the world, the player sends commands. The measure is the time
+//! from a command to the arrival of a state that reflects it.
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::time::{Duration, MS};
 
-/// Round trip that players of fast games notice.
+/// Round trip above which players of fast games notice the delay.
 const FAST: Duration = Duration::from_millis(50);
 /// Maximum number of states in flight that are distinguished: 4 s of them at 60 per second.
 const HELD: usize = 256;
@@ -17,7 +17,9 @@ pub struct Match {
     command: Option<Duration>,
     /// By serial number of a state (modulo `HELD`): delay of the newest command that it reflects.
     reflected: Vec<Option<Duration>>,
+    /// Delay of a command plus that of a state that reflects it, ns.
     round_trips: Hist,
+    /// Number of states with a round trip of at most `FAST`.
     fast: u64,
 }
 
@@ -54,8 +56,8 @@ impl Match {
         }
     }
 
-    /// The player's experience; `sent` is the number of all states, of which lost ones count as
-    /// late. `None` if none was sent.
+    /// The player's experience; `None` if no state was sent. `sent` is the number of states sent; a
+    /// lost state does not count as within 50 ms.
     pub fn result(&self, sent: u64) -> Option<Application> {
         let arrived = self.round_trips.count();
         (sent > 0).then(|| Application {

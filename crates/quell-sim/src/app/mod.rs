@@ -19,10 +19,10 @@ use call::Listener;
 use game::Match;
 use video_call::Ends;
 
-/// Input of a model.
+/// Input of a client's model (`client::Model`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The time that it set has come.
+    /// The time that the model has set as `wake_at` has come.
     Wake,
     /// The name of the server is resolved.
     Resolved,
@@ -34,7 +34,7 @@ pub enum Event {
     Received(u8),
 }
 
-/// Request of a model.
+/// Request of a client's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Resolve the server's name.
@@ -52,7 +52,7 @@ pub enum Action {
 /// Direction of an application's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// That of its flow: to the user, if the flow goes down.
+    /// The direction of the flow's data: to the user if the flow's `direction` is `down`.
     There = 0,
     /// The opposite direction.
     Back = 1,
@@ -133,8 +133,9 @@ impl App {
         }
     }
 
-    /// The users' experience so far, given the number of datagrams sent and the direction, each by
-    /// `Way`; `None` if the application did not run.
+    /// The users' experience so far; `None` if the application did not run. `sent` has the number
+    /// of datagrams sent, and `directions` the directions, both by `Way`. A client's result is that
+    /// of its model, so it is `None` here.
     pub fn result(
         &self,
         now: Instant,
@@ -153,8 +154,8 @@ impl App {
     }
 }
 
-/// The result of a call is that of the user who is worse off. `results` are ordered by the `Way`
-/// that the user receives.
+/// The result of a call: that of the user who is worse off, with the results of both as `ends`.
+/// `results` are ordered by the `Way` that the user receives.
 fn of_both(
     results: [Option<Application>; 2],
     directions: [&'static str; 2],

@@ -1,5 +1,6 @@
-//! Loads of a web page by a browser, with pauses to read between them: name query, connections, the
-//! HTML document, the objects that it names, and the objects that these name.
+//! Loads of a web page by a browser, with pauses to read between them. A load consists of a name
+//! query, connections, the HTML document, the objects that it names, and the objects that these
+//! name.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use crate::scenario::Page;
 
 /// A class of objects of the median desktop page (docs/explanation/applications.md).
 struct Class {
-    /// Number of objects that the document names, and of those found later.
+    /// Number of objects that the document names, and of objects that these name.
     counts: [u32; 2],
     /// Total size of all objects, bytes.
     bytes: f64,
@@ -46,7 +47,7 @@ const CLASSES: [Class; 5] = [
 ];
 /// Smallest object, bytes: headers alone.
 const MIN_BYTES: u64 = 100;
-/// Standard deviation of the logarithm of a page's size.
+/// Standard deviation of the natural logarithm of a page's size.
 const SPREAD: f64 = 1.0;
 /// Time after which a reader gives up.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -64,16 +65,18 @@ pub struct Reader {
     pub wake_at: Instant,
     /// Sizes of objects not yet requested, bytes.
     waiting: VecDeque<u64>,
-    /// Sizes of the objects that the document names, and of those found once all of these have
-    /// arrived.
+    /// Sizes of the objects that the document names, and of the objects that these name, bytes.
+    /// Each list is requested once all objects before it have arrived.
     later: [Vec<u64>; 2],
     /// Number of objects requested and not yet received.
     open: usize,
     /// Connections that can take a request.
     idle: Vec<u8>,
+    /// Load times, ns; a load that was given up counts with its time until then.
     loads: Hist,
+    /// Number of loads that were given up.
     given_up: u64,
-    /// The first load has started.
+    /// Whether the first load has started.
     started: bool,
 }
 
@@ -181,7 +184,8 @@ impl Reader {
         todo.push(Action::Close);
     }
 
-    /// Load times of the pages loaded or given up after the warm-up; `None` before the first load.
+    /// Load times of the pages that were loaded or given up after the warm-up; `None` before the
+    /// first load.
     pub fn result(&self) -> Option<Application> {
         let pages = self.loads.count();
         self.started.then(|| Application {
@@ -274,7 +278,7 @@ mod tests {
         // 2,652 kB; the standard error of the median of 4000 pages is 2 %.
         let median = weights[2000] as f64;
         assert!((median / 2.652e6 - 1.0).abs() < 0.08, "{median}");
-        // 7.4 MB at the 90th against 4 MB at the 75th percentile.
+        // Published: 7.4 MB at the 90th and 4 MB at the 75th percentile.
         let ratio = weights[3600] as f64 / weights[3000] as f64;
         assert!((ratio / 1.85 - 1.0).abs() < 0.1, "{ratio}");
     }

@@ -32,7 +32,7 @@ pub struct Pinger {
     pub ping: Ping,
     /// Time of the next request.
     pub at: Instant,
-    /// Time from which on no request is sent.
+    /// No request is sent at or after this time.
     pub stop: Instant,
     /// Part of the round trip behind the modem.
     pub rest: Duration,
@@ -55,7 +55,7 @@ impl Pinger {
         times.min().unwrap_or(NEVER)
     }
 
-    /// A packet on one of the paths: a request (`way` 0) or an answer (1).
+    /// A request (`way` 0) or an answer (1) with `overhead` link-layer bytes.
     pub fn packet(&self, way: usize, overhead: u32) -> Pkt {
         let len = self.ping.size + overhead;
         Pkt::new(Kind::Udp, self.id, self.hash, 0, len, 0, Ecn::NotEct).of_client(way == 0)
@@ -63,7 +63,7 @@ impl Pinger {
 }
 
 impl Pkt {
-    /// Marks a request, by the flag that marks clients' messages.
+    /// Marks a request with the flag that clients' messages have.
     pub fn of_client(mut self, request: bool) -> Self {
         self.set_flags(request, false);
         self

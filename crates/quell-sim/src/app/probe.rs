@@ -1,5 +1,5 @@
-//! Responsiveness under working conditions: new connections that fetch one byte during all other
-//! traffic (draft-ietf-ippm-responsiveness-09, "foreign probes").
+//! Responsiveness under working conditions: while other traffic loads the network, new connections
+//! fetch one byte each (draft-ietf-ippm-responsiveness-09, "foreign probes").
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
@@ -9,13 +9,13 @@ use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 use super::{Action, Event};
 
-/// Maximum number of foreign probes per second: half of MPS.
+/// Maximum number of foreign probes per second: half of the draft's MPS, 100 probes of both kinds.
 const MAX_PER_SECOND: u64 = 50;
 /// Bytes of a foreign and a self probe together.
 const BYTES: u64 = 6000;
-/// Inverse of the share of the capacity that probes may take (PTC is 5 %).
+/// Inverse of the share of the capacity that probes may take: the draft's PTC, 5 %.
 const SHARE: u64 = 20;
-/// Quantile above which values are left out of means (TMP).
+/// Quantile above which values are left out of means: the draft's TMP.
 const TRIM: f64 = 0.95;
 /// Maximum number of probes in progress.
 const OPEN: usize = 200;
@@ -23,12 +23,15 @@ const OPEN: usize = 200;
 /// A source of probes.
 #[derive(Clone, Debug)]
 pub struct Prober {
+    /// Time between probes.
     period: Duration,
     /// Time of the next probe.
     pub wake_at: Instant,
+    /// Number of the next probe.
     next: u8,
     /// Probes in progress: number, and start of the current step.
     open: Vec<(u8, Instant)>,
+    /// Durations of the steps: TCP's handshake, TLS's handshake, the request; ns.
     tcp: Hist,
     tls: Hist,
     http: Hist,
@@ -90,8 +93,8 @@ impl Prober {
         Some(now - std::mem::replace(began, now))
     }
 
-    /// The responsiveness; `loaded` are RTTs of the connections that load the network. `None`
-    /// without a probe.
+    /// The responsiveness; `None` until every step has been measured once. `loaded` has the RTTs,
+    /// ns, of the connections that load the network; without any, the result is `None`, too.
     pub fn result(&self, loaded: &Hist) -> Option<Application> {
         let parts = [&self.tcp, &self.tls, &self.http, loaded];
         let [tcp, tls, http, loaded] =
@@ -103,8 +106,8 @@ impl Prober {
     }
 }
 
-/// Round trips per minute, from trimmed means in ms: of the steps of foreign probes, and of the
-/// RTTs of loaded connections.
+/// Round trips per minute. `foreign` has the trimmed means of the steps of foreign probes, `loaded`
+/// is that of the RTTs of loaded connections, ms.
 fn responsiveness(foreign: [f64; 3], loaded: f64) -> f64 {
     let foreign = 60_000.0 / (foreign.iter().sum::<f64>() / 3.0);
     (foreign + 60_000.0 / loaded) / 2.0
@@ -122,7 +125,8 @@ mod tests {
 
     #[test]
     fn probes_take_a_twentieth_of_the_capacity_at_most() {
-        // 9.6 Mbit/s: 60,000 bytes a second are 10 probes. From 48 Mbit/s on, 50.
+        // 5 % of 9.6 Mbit/s are 60,000 bytes, or 10 probes, a second. From 48 Mbit/s on, it is 50
+        // probes.
         assert_eq!(
             Prober::new(Rate::from_kbit(9600), Instant::ZERO).period,
             100 * MS

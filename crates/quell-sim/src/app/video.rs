@@ -1,5 +1,5 @@
-//! Adaptive streaming: segments of a few seconds, each in one of several qualities, fill a buffer
-//! from which they are played.
+//! Adaptive streaming: a player requests segments of a few seconds, each in one of several
+//! qualities, and plays them from a buffer.
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
@@ -26,29 +26,33 @@ pub struct Player {
     adaptation: Adaptation,
     /// Start of the name query; `NEVER` before.
     began: Instant,
-    /// Time of the start, or at which there is room for the next segment.
+    /// Time of the start or, with a full buffer, of room for the next segment; otherwise `NEVER`.
     pub wake_at: Instant,
     connection: u8,
     /// Play time in the buffer at `as_of`.
     buffer: Duration,
     as_of: Instant,
+    /// Whether the first segment has arrived.
     playing: bool,
     /// The requested segment: its index in the ladder, and the time of the request.
     quality: usize,
     asked: Instant,
     /// Throughputs of the last segments, bit/s.
     throughputs: Vec<f64>,
+    /// Time from the name query to the arrival of the first segment.
     startup: Option<Duration>,
     counts: Counts,
 }
 
-/// Counters from the end of the warm-up.
+/// Counters since the end of the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     played: Duration,
     stalled: Duration,
+    /// Segments received, and the sum of their bit rates, kbit/s.
     segments: u64,
     kbit: u64,
+    /// Changes of the quality.
     switches: u64,
 }
 
@@ -234,7 +238,7 @@ mod tests {
         }
         let r = p.result(Instant::from_secs(500)).expect("a stream");
         assert_eq!(r.startup_ms.expect("a start").max, 5000.0);
-        // 99 intervals of 5 s after the start.
+        // After the start, each of 99 intervals of 5 s has 1 s of stall.
         assert_eq!(r.rebuffer_ratio, Some(0.2));
         assert_eq!((r.rate_mbps, r.switches), (Some(0.235), Some(0)));
     }
@@ -267,7 +271,8 @@ mod tests {
             assert_eq!(p.wake_at, NEVER);
             p.on(Instant::from_nanos(k), Event::Received(0), true, &mut todo);
         }
-        // 28 s less 6 ns are buffered: room for 4 more in 2 s.
+        // 28 s less 6 ns are buffered, of at most 30 s. So there is room for 4 s more in 2 s less
+        // 6 ns.
         assert_eq!(p.wake_at, Instant::from_nanos(2_000_000_001));
     }
 }

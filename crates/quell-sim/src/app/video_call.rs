@@ -20,44 +20,46 @@ use crate::scenario::VideoCall;
 use receiver::Receiver;
 use sender::Sender;
 
-/// IP, UDP, RTP, its extension with the transport-wide number (RFC 8285: 8 bytes), SRTP's tag (RFC
-/// 3711), bytes.
+/// Bytes of the headers of a media packet: IP and UDP, RTP, RTP's extension with the transport-wide
+/// number (RFC 8285), SRTP's tag (RFC 3711).
 const HEADERS: u32 = 28 + 12 + 8 + 10;
 /// Maximum IP bytes of a packet: 1200 of RTP (`kDefaultMaxPacketSize`).
 const MAX_PACKET_BYTES: u32 = 1228;
-/// IP, UDP, SRTCP's index and tag, bytes.
+/// Bytes of the headers of a control packet: IP and UDP, SRTCP's index and tag.
 const CONTROL: u32 = 28 + 14;
 
 /// Content of a datagram.
 #[derive(Clone, Debug)]
 enum Content {
-    /// A packet of a frame.
+    /// A packet of a frame: the number of the packet, and that of the frame.
     Media { number: u32, frame: u32 },
     /// Feedback about arrivals.
     Report(Report),
-    /// Packets to be retransmitted (RFC 4585, NACK).
+    /// Numbers of the packets to be retransmitted (RFC 4585, NACK).
     Request(Box<[u32]>),
     /// A request for a key frame (RFC 4585, PLI).
     KeyRequest,
 }
 
-/// Feedback: arrival time of each datagram.
+/// Feedback: the arrival times of consecutive datagrams.
 #[derive(Clone, Debug)]
 struct Report {
     /// Serial number of the first datagram.
     first: u32,
+    /// `None`: not arrived.
     arrivals: Vec<Option<Instant>>,
-    /// Time since the last arrival.
+    /// Time from the last arrival to the report.
     held: Duration,
 }
 
-/// Slot and clock of an end. Its clock is that of the first queue on the path of the packets it
-/// sends.
+/// Slot and clock of an end. The clock is that of the first queue on the path of the packets that
+/// the end sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// Slot of its source in the flow table.
     pub slot: u16,
-    /// Time from the simulator's delivery of a datagram to its arrival by the end's clock.
+    /// Time from the simulator's delivery of a datagram, at the end of the last queue, to its
+    /// arrival by the end's clock.
     pub reaction: Duration,
     /// Lead of the other end's clock over its own, ns.
     pub skew: i64,
@@ -95,8 +97,8 @@ impl Ends {
         });
     }
 
-    /// A datagram is delivered in this direction. Returns the slot of the source to be called, and
-    /// the time.
+    /// The simulator delivers a datagram in this direction. Returns the slot of the source to be
+    /// polled, and the time.
     pub fn delivered(&mut self, now: Instant, way: Way, serial: u32) -> (u16, Instant) {
         let peer = &mut self.peers[1 - way as usize];
         let at = now + peer.place.reaction;

@@ -3,10 +3,11 @@
 //!
 //! It follows the draft's equations, with four differences, all from libwebrtc, which the draft
 //! describes:
-//! - The trend of the delay is the slope of a line through the last groups
-//!   (`trendline_estimator.cc`), which replaced the draft's Kalman filter, with its gain and its
-//!   adaptation of the threshold.
-//! - A further decrease waits for a round trip (`aimd_rate_control.cc`).
+//! - The trend of the delay is the slope of a line fitted to the last groups; the draft has a
+//!   Kalman filter. The gain and the adaptation of the threshold are those of the line
+//!   (`trendline_estimator.cc`).
+//! - Unless the signal was normal in between or the receive rate is below half of the rate, a
+//!   further decrease waits for a round trip (`aimd_rate_control.cc`).
 //! - The mean and variance of the rate at decreases are those of `link_capacity_estimator.cc`; the
 //!   draft names only a smoothing factor of 0.95.
 //! - Loss is evaluated over at least 20 packets, and decreases for it are at least 300 ms and a
@@ -18,16 +19,18 @@ use std::collections::VecDeque;
 
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
-/// Time within which packets sent form one group (draft, section 5.2 and table 1).
+/// Packets sent within this time form one group (draft, section 5.2 and table 1).
 const BURST: Duration = Duration::from_millis(5);
-/// Maximum time for which groups grow because packets arrive in a burst (`inter_arrival.cc`).
+/// Maximum duration of a group that grows because its packets arrive in a burst
+/// (`inter_arrival.cc`).
 const LONGEST_BURST: Duration = Duration::from_millis(100);
-/// Number of groups that the line is fitted to, weight of the past in the smoothed delay, gain
-/// (`trendline_estimator.cc`).
+/// Number of groups that the line is fitted to, weight of the past in the smoothed delay, and gain
+/// of the trend (`trendline_estimator.cc`).
 const WINDOW: usize = 20;
 const SMOOTHING: f64 = 0.9;
 const GAIN: f64 = 4.0;
-/// The slope is weighted by the number of groups, up to this (`trendline_estimator.cc`).
+/// Upper bound of the number of groups, by which the slope is multiplied
+/// (`trendline_estimator.cc`).
 const MAX_GROUPS: u32 = 60;
 /// Initial threshold, ms (draft, table 1), its range (section 5.4), and the gains of its adaptation
 /// (`trendline_estimator.cc`).
@@ -35,8 +38,8 @@ const THRESHOLD: f64 = 12.5;
 const THRESHOLDS: (f64, f64) = (6.0, 600.0);
 const K_UP: f64 = 0.0087;
 const K_DOWN: f64 = 0.039;
-/// Excess of the trend above which the threshold does not adapt, ms (section 5.4), and maximum time
-/// that one adaptation counts, ms.
+/// Excess of the trend over the threshold above which the threshold does not adapt, ms (section
+/// 5.4), and upper bound of the time between adaptations, ms.
 const OUTLIER: f64 = 15.0;
 const MAX_TIME: f64 = 100.0;
 /// Duration of over-use before it is signalled, ms (draft, table 1).
@@ -69,11 +72,13 @@ const LOSS_WAIT: Duration = Duration::from_millis(300);
 /// Minimum rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
 const MIN_RATE: f64 = 30_000.0;
 
-/// State of the path by its delay.
+/// State of the path, detected by the trend of its delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Normal,
+    /// Over-use: the delay grows.
     Over,
+    /// Under-use: the delay shrinks.
     Under,
 }
 
@@ -84,7 +89,7 @@ enum Phase {
     Increase,
 }
 
-/// Packets that are evaluated as one.
+/// Packets that are evaluated together.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     first_sent: Instant,
@@ -129,7 +134,7 @@ impl Capacity {
 pub struct Gcc {
     /// Upper bound of the rate, bit/s.
     most: f64,
-    /// The group to which arriving packets may belong, and the one before it.
+    /// The group to which the next packet may belong, and the one before it.
     present: Option<Group>,
     previous: Option<Group>,
     /// Number of groups evaluated.
@@ -143,7 +148,7 @@ pub struct Gcc {
     /// Threshold of the trend, ms, and the time of its last adaptation.
     threshold: f64,
     adapted: Instant,
-    /// Time for which the trend has been above the threshold, ms, and number of such groups.
+    /// Time for which the trend has been above the threshold, ms, and number of groups in it.
     over_ms: Option<f64>,
     overs: u32,
     signal: Signal,
@@ -152,10 +157,10 @@ pub struct Gcc {
     first_arrival: Option<Instant>,
     phase: Phase,
     capacity: Option<Capacity>,
-    /// Rate by delay, bit/s, and the time of its last change.
+    /// Limit of the rate by delay, bit/s, and the time of its last change.
     by_delay: f64,
     changed: Instant,
-    /// Rate by loss, bit/s.
+    /// Limit of the rate by loss, bit/s.
     by_loss: f64,
     /// Packets lost, and all packets, since loss was last evaluated.
     lost: u32,
@@ -257,7 +262,7 @@ impl Gcc {
         }
         let trend = f64::from(self.groups.min(MAX_GROUPS)) * self.slope * GAIN;
         if trend > self.threshold {
-            // At the first time, assume over-use for half of the interval.
+            // The first time, assume that the over-use began in the middle of the interval.
             let over = self.over_ms.map_or(sent / 2.0, |ms| ms + sent);
             (self.over_ms, self.overs) = (Some(over), self.overs + 1);
             if over > OVERUSE_TIME && self.overs > 1 && self.slope >= before {
@@ -293,7 +298,7 @@ impl Gcc {
         (last >= first + RATE_WINDOW).then_some(bytes as f64 * 8.0 * (SEC / RATE_WINDOW) as f64)
     }
 
-    /// Handles the end of a report about `all` packets, of which `lost` did not arrive.
+    /// Updates the rate at the end of a report about `all` packets, of which `lost` did not arrive.
     pub fn reported(&mut self, now: Instant, lost: u32, all: u32) {
         if let Some(received) = self.receive_rate() {
             self.update_by_delay(now, received);
@@ -302,7 +307,7 @@ impl Gcc {
         self.update_by_loss(now, lost, all);
     }
 
-    /// Updates the rate by delay (section 5.5).
+    /// Updates the limit by delay, given the receive rate, bit/s (section 5.5).
     fn update_by_delay(&mut self, now: Instant, received: f64) {
         let kbps = received / 1e3;
         let since = now.saturating_since(self.changed);
@@ -347,7 +352,8 @@ impl Gcc {
         }
     }
 
-    /// Additive increase: half a packet per round trip and time of detection, bit/s.
+    /// Additive increase, bit/s: half a packet per response time, which is the RTT plus the time of
+    /// detection (section 5.5).
     fn additive(&self, since: Duration) -> f64 {
         let response = DETECTION + self.rtt.as_millis_f64();
         let share = (since.as_millis_f64() / response).min(1.0);
@@ -355,7 +361,7 @@ impl Gcc {
         0.5 * share * frame / (frame / PACKET_BITS).ceil()
     }
 
-    /// Updates the rate by loss (section 6), which starts from at most the rate by delay.
+    /// Updates the limit by loss (section 6), which is first lowered to the limit by delay.
     fn update_by_loss(&mut self, now: Instant, lost: u32, all: u32) {
         self.lost += lost;
         self.packets += all;
@@ -406,8 +412,8 @@ mod tests {
     use super::*;
 
     /// Sends packets of 1000 bytes at the target rate for `seconds` over a link of `bps` with an
-    /// endless queue, with a report every 100 ms; one of `each` packets is lost. Returns the
-    /// longest queuing delay of the second half.
+    /// unbounded queue, with a report every 100 ms. One of `each` packets is lost; 0: none. Returns
+    /// the longest queuing delay of the second half.
     fn run(gcc: &mut Gcc, bps: f64, seconds: u64, each: u32, from: Instant) -> Duration {
         let (mut sent, mut free, mut report) = (from, from, from + 100 * MS);
         let (mut count, mut lost, mut all, mut worst) = (0u32, 0, 0, Duration::ZERO);
@@ -470,8 +476,8 @@ mod tests {
             run(&mut gcc, 100e6, 5, each, Instant::ZERO);
             gcc.target()
         };
-        // With 1 % the rate rises as by delay, with 5 % it stays, with 20 % it falls by a tenth
-        // every 0.5 s (300 ms and the round trip).
+        // With 1 % loss the rate rises as the limit by delay does, with 5 % it is constant, and
+        // with 20 % it falls by a tenth every 0.5 s (300 ms and the RTT of 200 ms).
         assert!(after(100) > 1.3e6);
         assert_eq!(after(20), 1e6);
         let halved = 1e6 * libm::pow(0.9, 9.0);
@@ -507,7 +513,8 @@ mod tests {
 
     #[test]
     fn the_slope_is_that_of_the_least_squares() {
-        // Points on y = 0.5 x with errors of +1, -2, +1: these are symmetric, and the slope stays.
+        // Points on y = 0.5 x with errors of +1, -2, +1: they are symmetric, so they do not change
+        // the slope.
         let points = VecDeque::from([(0.0, 1.0), (10.0, 3.0), (20.0, 11.0)]);
         assert_eq!(slope(&points), Some(0.5));
         assert_eq!(slope(&VecDeque::from([(1.0, 1.0), (1.0, 2.0)])), None);

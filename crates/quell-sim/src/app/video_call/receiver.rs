@@ -12,33 +12,37 @@ use super::{Content, Report};
 
 /// Interval between reports (`remote_estimator_proxy.cc`).
 const REPORTS: Duration = Duration::from_millis(100);
-/// Number of requests for a packet, and of missing packets, beyond which a key frame is requested
-/// (`nack_requester.cc`).
+/// A key frame is requested when a packet is missing after this many requests for it, or when more
+/// than this many packets are missing (`nack_requester.cc`).
 const RETRIES: u32 = 10;
 const MAX_MISSING: usize = 1000;
 /// RTT before the first sample (`nack_requester.cc`).
 const FIRST_RTT: Duration = Duration::from_millis(100);
 /// Time after which a key frame is requested again (`video_receive_stream2.cc`).
 const KEY_WAIT: Duration = Duration::from_millis(200);
-/// Number of frames whose mean distance is the normal one. A freeze is a distance of at least three
-/// times that and at least 150 ms above it (W3C, Identifiers for WebRTC's Statistics API,
-/// `freezeCount`).
+/// Number of the last distances between frames whose mean is the normal distance. A freeze is a
+/// distance of at least three times the normal one and at least 150 ms more than it (W3C,
+/// Identifiers for WebRTC's Statistics API, `freezeCount`).
 const NORMAL: usize = 30;
 const FREEZE: Duration = Duration::from_millis(150);
 /// Frames per second below which motion is not smooth: the rate of films.
 const SMOOTH: u32 = 24;
 
+/// A packet that is missing although a later one has arrived.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     number: u32,
+    /// Number of requests for it, and time of the next one.
     asked: u32,
     due: Instant,
 }
 
+/// A frame that has not been shown and of which at least one packet has arrived.
 #[derive(Clone, Copy, Debug)]
 struct Partial {
     number: u32,
     frame: Frame,
+    /// Number of its packets that have arrived.
     have: u32,
 }
 
@@ -50,10 +54,12 @@ pub struct Receiver {
     frame: u32,
     missing: Vec<Missing>,
     partial: VecDeque<Partial>,
+    /// Time of the next request for a key frame; `NEVER`: none is needed.
     key_due: Instant,
     /// Arrivals for the next report, by serial number from `report_from` on.
     report_from: u32,
     arrivals: Vec<Option<Instant>>,
+    /// Time of the next report; `NEVER` if nothing has arrived since the last one.
     report_due: Instant,
     last_arrival: Instant,
     watch: Watch,
@@ -92,7 +98,8 @@ impl Receiver {
         }
     }
 
-    /// Handles a packet of a frame; `skew` is the lead of the clock that timed its capture, ns.
+    /// Handles a packet of the frame with number `of`; `skew` is the lead of the sender's clock,
+    /// which timed the capture, over the receiver's, ns.
     pub fn media(&mut self, now: Instant, number: u32, of: u32, frame: Frame, skew: i64) {
         if number >= self.next {
             let fresh = (self.next..number).map(|number| Missing {
@@ -201,7 +208,7 @@ impl Receiver {
         None
     }
 
-    /// Advances time.
+    /// Closes the seconds that have ended by `now`.
     pub fn tick(&mut self, now: Instant, measuring: bool) {
         self.watch.tick(now, measuring);
     }
@@ -219,13 +226,17 @@ struct Watch {
     from: Option<Instant>,
     second: Instant,
     in_second: u32,
+    /// Number of complete seconds, and of those with fewer frames than `SMOOTH`.
     seconds: u64,
     slow: u64,
+    /// Time at which the last frame was shown.
     last: Option<Instant>,
     /// Distances between the last frames.
     distances: VecDeque<Duration>,
     freezes: u64,
+    /// Time from a frame's capture to its display, ns.
     delay: Hist,
+    /// Bytes of video data shown.
     bytes: u64,
 }
 
@@ -245,7 +256,7 @@ impl Watch {
         }
     }
 
-    /// Whether a time without a new frame is a freeze.
+    /// Whether this time without a new frame is a freeze.
     fn is_frozen(&self, distance: Duration) -> bool {
         let sum: Duration = self.distances.iter().copied().sum();
         let normal = sum / self.distances.len().max(1) as u64;
@@ -369,8 +380,8 @@ mod tests {
         assert_eq!((r.frame, r.partial.len()), (60, 9));
         let now = frame(68, 2, false).captured + 20 * MS;
         assert!(matches!(r.poll(now, None), Some(Content::Request(n)) if *n == [120]));
-        // The retransmission arrives 300 ms after the previous frame was shown: 9 frames at once,
-        // after one freeze (150 + 33.3 ms).
+        // The retransmission arrives 300 ms after the previous frame was shown, which is a freeze
+        // (more than 150 + 33.3 ms). Then 9 frames are shown at once.
         let late = frame(59, 2, false).captured + 320 * MS;
         r.media(late, 120, 60, frame(60, 2, false), 0);
         assert_eq!((r.frame, r.watch.freezes), (69, 1));

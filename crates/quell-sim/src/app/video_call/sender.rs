@@ -11,20 +11,21 @@ use crate::scenario::VideoCall;
 
 /// Factor of the pacing rate over the target rate (`goog_cc_network_control.h`).
 const PACING: f64 = 2.5;
-/// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and their bound (our
-/// choice).
+/// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and their bound
+/// (quell's choice).
 const SCALE: f64 = 0.15;
 const CUT: f64 = 3.0 * SCALE;
-/// Size of a key frame relative to other frames: our choice.
+/// Size of a key frame relative to the mean frame: quell's choice.
 const KEY: f64 = 4.0;
-/// Requests within this time after a key frame count as answered by it (`video_stream_encoder` and
-/// `encoder_rtcp_feedback.cc`).
+/// A key frame also answers the requests that arrive within this time after it
+/// (`video_stream_encoder.cc` and `encoder_rtcp_feedback.cc`).
 const KEY_INTERVAL: Duration = Duration::from_millis(300);
 /// Time for which sent data are kept.
 const KEPT: Duration = Duration::from_secs(30);
-/// IP bytes of a report without its packets (seven packets add two bytes for their states, each
-/// packet that arrived one for its time), and of a request for packets or for a key frame
-/// (draft-holmer-rmcat-transport-wide-cc-extensions-01; RFC 4585, section 6).
+/// IP bytes of a report without its entries: every seven packets add two bytes for their states,
+/// and each packet that arrived adds one for its time
+/// (draft-holmer-rmcat-transport-wide-cc-extensions-01). IP bytes of a request for a key frame, or
+/// for packets without its elements (RFC 4585, section 6).
 const REPORT: u32 = CONTROL + 20;
 const REQUEST: u32 = CONTROL + 12;
 /// Number of packets that one element of a request covers, and its bytes (RFC 4585, section 6.2.1).
@@ -43,9 +44,12 @@ pub struct Frame {
     pub key: bool,
 }
 
+/// A packet of a frame.
 #[derive(Clone, Copy, Debug)]
 struct Media {
+    /// Number of the frame.
     frame: u32,
+    /// IP bytes.
     bytes: u32,
     /// Time of the last transmission.
     sent: Option<Instant>,
@@ -55,6 +59,7 @@ struct Media {
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub at: Instant,
+    /// IP bytes.
     pub bytes: u32,
     pub content: Content,
 }
@@ -62,6 +67,7 @@ pub struct Sent {
 /// The kept part of a series whose elements have consecutive numbers.
 #[derive(Clone, Debug)]
 struct Recent<T> {
+    /// Number of the first element kept.
     first: u32,
     items: VecDeque<T>,
 }
@@ -99,19 +105,26 @@ impl<T> Recent<T> {
 pub struct Sender {
     pub gcc: Gcc,
     rng: Rng,
+    /// Time of the first frame.
     start: Instant,
+    /// Number of frames encoded.
     encoded: u64,
     frames: Recent<Frame>,
     media: Recent<Media>,
+    /// Datagrams sent, by serial number.
     log: Recent<Sent>,
     /// Numbers of packets that wait for the pacer; retransmissions precede new packets.
     fresh: VecDeque<u32>,
     again: VecDeque<u32>,
+    /// Messages, which are not paced.
     control: VecDeque<Content>,
+    /// Time from which the pacer sends the next packet.
     paced_at: Instant,
-    /// Bytes that later frames must save.
+    /// Bytes of key frames and retransmissions beyond the target rate, which later frames save.
     debt: f64,
+    /// Whether the next frame is a key frame.
     key_wanted: bool,
+    /// Time of the last key frame.
     keyed_at: Instant,
 }
 
@@ -151,7 +164,7 @@ impl Sender {
         self.log.get(serial)
     }
 
-    /// Time of its next action; 0: now.
+    /// Time of its next action; `Instant::ZERO`: at once.
     pub fn wake_at(&self) -> Instant {
         if !self.control.is_empty() {
             return Instant::ZERO;
@@ -223,7 +236,7 @@ impl Sender {
         }
     }
 
-    /// A draw from the Laplacian distribution around 0, bounded.
+    /// A random deviation from the Laplacian distribution around 0, at most `CUT` in magnitude.
     fn deviation(&mut self) -> f64 {
         let u = self.rng.f64() - 0.5;
         let x = -SCALE * libm::log(1.0 - 2.0 * u.abs());
@@ -266,8 +279,8 @@ impl Sender {
             .reported(now, lost, num::count(report.arrivals.len()));
     }
 
-    /// Handles a request for retransmissions; packets sent less than a round trip ago may still
-    /// arrive, so these are not sent again.
+    /// Handles a request for retransmissions. Packets sent less than a round trip ago may still
+    /// arrive, so they are not sent again.
     pub fn on_request(&mut self, now: Instant, numbers: &[u32]) {
         for number in numbers {
             let rtt = self.gcc.rtt;
@@ -280,7 +293,8 @@ impl Sender {
         }
     }
 
-    /// Handles a request for a key frame.
+    /// Handles a request for a key frame: the next frame is one, unless the last key frame was sent
+    /// within `KEY_INTERVAL`.
     pub fn on_key_request(&mut self, now: Instant) {
         self.key_wanted |= now >= self.keyed_at + KEY_INTERVAL;
     }
@@ -340,8 +354,8 @@ mod tests {
         let all = until(&mut s, Instant::from_secs(100));
         assert_eq!(s.encoded, 3000);
         let bits: u32 = all.iter().map(|(_, b)| 8 * b).sum();
-        // Laplacian deviations of scale 0.15: their standard deviation is 0.21, that of the mean of
-        // 3000 frames 0.4 %.
+        // The standard deviation of Laplacian deviations of scale 0.15 is 0.21; that of the mean of
+        // 3000 frames is 0.4 %.
         assert!((f64::from(bits) / 240e6 - 1.0).abs() < 0.015, "{bits}");
         assert!(all.iter().all(|(_, b)| *b <= MAX_PACKET_BYTES));
     }
@@ -349,8 +363,8 @@ mod tests {
     #[test]
     fn packets_leave_at_two_and_a_half_times_the_target_rate() {
         let all = until(&mut sender(), Instant::ZERO + SEC / 30);
-        // The first frame is a key frame of about 40 kB; a packet of n bytes takes n * 8 / 6
-        // Mbit/s.
+        // The first frame is a key frame of about 40 kB. After a packet of n bytes the pacer waits
+        // n * 8 / 6 us (6 Mbit/s).
         assert!(all.len() > 20, "{}", all.len());
         for pair in all.windows(2) {
             let wanted = u64::from(pair[0].1) * 8 * SEC / 6_000_000;
