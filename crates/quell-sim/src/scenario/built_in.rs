@@ -1,6 +1,6 @@
 //! The built-in scenarios.
 
-/// A scenario that needs no file.
+/// A scenario that is part of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltIn {
     /// Name for `quell run` in place of a file.

@@ -1,4 +1,4 @@
-//! Tables of all keys, for documents.
+//! Lists all keys of scenario files by table, for the documentation.
 
 use serde::Serialize;
 
@@ -11,9 +11,9 @@ use super::toml::inline;
 pub struct TableInfo {
     /// `file`, `link`, `wifi.node`, or the kind of flow.
     pub name: &'static str,
-    /// Description.
+    /// What the table describes.
     pub about: &'static str,
-    /// Keys of the table.
+    /// Keys of the table; those of `web`, `page` and `video` are without TCP's keys.
     pub keys: Vec<KeyInfo>,
 }
 
@@ -41,7 +41,7 @@ pub fn catalogue() -> Vec<TableInfo> {
         about: t.about,
         keys: infos(t.sections),
     });
-    // A kind with two names is listed once, a kind with only TCP's keys not at all.
+    // A kind with two names is listed once. A kind that has only TCP's keys is not listed.
     let described = |kind: &&Kind| {
         (kind.make)().name() == kind.name
             && !matches!(kind.name, "probe" | "download" | "upload" | "backup")

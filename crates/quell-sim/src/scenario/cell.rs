@@ -13,7 +13,7 @@ use super::tree::{Node as Tree, Table};
 use super::wifi::{Ends, Node, Wifi};
 
 /// Reads the table. The returned link has the cell's queue words and the rate between its first two
-/// nodes; in the record, the bottleneck is the queue of the first flow's sender.
+/// nodes. In records, the bottleneck is all queues of the first flow's sender.
 pub(super) fn read(table: &Table) -> Result<(Wifi, Link), Error> {
     keys::known_only(table, "wifi")?;
     let members = MEMBERS.read_new(table)?;
@@ -155,8 +155,8 @@ fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Senders and receivers of a table's flows. `*` means every other node, so one table can describe
-/// several flows.
+/// Senders and receivers of a table's flows. `*` means every other node, so one table can have
+/// several pairs.
 pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
     let between = BETWEEN.read_new(table)?;
     let all: Vec<u16> = (0..num::index_u16(wifi.nodes.len())).collect();

@@ -1,4 +1,4 @@
-//! Tests of the meaning of `[wifi]`, and of its errors.
+//! Tests of the values that `[wifi]` yields, and of its errors.
 
 use super::wifi::{Loss, Rate};
 use super::{Overrides, Scenario};

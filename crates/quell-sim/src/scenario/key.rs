@@ -13,7 +13,7 @@ pub(super) struct Key<T: 'static> {
     meaning: &'static str,
     /// Default in words, if the section's default struct does not show it.
     default: &'static str,
-    /// An earlier key and the value that it must have for this key to have a meaning.
+    /// This key is allowed only if this earlier key has this value.
     only: Option<(&'static str, &'static str)>,
     /// Keys that this one replaces. Two keys that replace each other exclude each other.
     replaces: &'static [&'static str],
@@ -23,7 +23,7 @@ pub(super) struct Key<T: 'static> {
 pub(super) enum Value<T: 'static> {
     /// One value.
     One(Field<T>),
-    /// A list, or a value that may be a list.
+    /// A list, or either one value or a list.
     List {
         /// As in [`Field::Other`]; lists in brackets, `...` for more items of the same form.
         syntax: &'static str,
@@ -56,7 +56,7 @@ impl<T> Key<T> {
         self
     }
 
-    /// Sets the earlier key and its value that this key needs.
+    /// Allows this key only if an earlier key has this value.
     pub const fn only(mut self, key: &'static str, value: &'static str) -> Self {
         self.only = Some((key, value));
         self
@@ -72,7 +72,7 @@ impl<T> Key<T> {
 /// Keys of which a table needs at least one.
 pub(super) struct Needs {
     pub one_of: &'static [&'static str],
-    /// The error without them.
+    /// The error if the table has none of them.
     pub what: &'static str,
     pub remedy: &'static str,
 }
@@ -80,14 +80,14 @@ pub(super) struct Needs {
 /// The keys that describe a `T`.
 pub(super) struct Section<T: 'static> {
     pub keys: &'static [Key<T>],
-    /// The struct without any of the keys.
+    /// The struct that a table without any of the keys describes.
     pub default: fn() -> T,
     pub needs: Option<Needs>,
     /// Sets defaults that depend on several keys, and checks rules between keys.
     pub finish: fn(&mut T, &Table) -> Result<(), Error>,
 }
 
-/// A key for documents, schemas and lists of known keys.
+/// A key as documents, schemas and lists of known keys need it.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub name: &'static str,
@@ -107,17 +107,17 @@ pub(super) enum Fallback {
     None,
     /// A value.
     Value(Node),
-    /// A default that must be described in words.
+    /// A description in words, for a default that is not one value.
     Words(&'static str),
 }
 
-/// A section without its type.
+/// A section, independent of the struct that it describes.
 pub(super) trait Keys: Sync {
     fn rows(&self) -> Vec<Row>;
     fn needs(&self) -> Option<&Needs>;
 }
 
-/// Visits the sections of a value that has several.
+/// Visits the sections of a value that several sections describe.
 pub(super) trait Visitor {
     fn visit<T: Clone>(&mut self, section: &'static Section<T>, value: &mut T)
     -> Result<(), Error>;
@@ -170,7 +170,7 @@ impl<T: Clone> Section<T> {
         self.find(name).map_or(&[], |k| k.replaces)
     }
 
-    /// Whether this key has a meaning, given the earlier keys.
+    /// Whether this key is allowed, given the values of the earlier keys.
     fn applies(&self, key: &Key<T>, value: &T) -> bool {
         key.only.is_none_or(|(other, word)| {
             matches!(self.find(other).map(|k| &k.value), Some(Value::One(field)) if field.get(value) == word)
@@ -243,7 +243,8 @@ impl<T: Clone> Value<T> {
         }
     }
 
-    /// Numbers and booleans are written without quotes.
+    /// The node of a value's text: numbers and booleans are written without quotes, unless the
+    /// key's values are texts.
     fn node(&self, text: String) -> Node {
         let is_text = self
             .syntax()

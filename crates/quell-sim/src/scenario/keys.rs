@@ -1,5 +1,5 @@
-//! All keys of a scenario file, each defined once. From these tables files are read and written,
-//! documents and schemas generated, and misspelt keys corrected.
+//! All keys of a scenario file, each defined once. These tables serve to read and write files, to
+//! generate documents and schemas, and to suggest the right name for a misspelt key.
 
 mod class;
 mod file;
@@ -28,8 +28,8 @@ pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 /// Longest simulated time: 2^47 ns, 39 hours.
 pub(super) const LONGEST: Duration = Duration::from_nanos(1 << 47);
 
-/// Maximum length of the name of a scenario, flow, host or node, characters. A file's name, which
-/// is the scenario's default name, is not longer.
+/// Maximum length of the name of a scenario, flow, host or node, characters: that of a file's name,
+/// which is the scenario's default name.
 const LONGEST_NAME: usize = 256;
 
 /// Refuses a name that is too long for reports and records.
@@ -55,7 +55,7 @@ pub(super) struct TableKeys {
     pub tables: &'static [&'static str],
 }
 
-/// All tables; of `[[flow]]`, only the keys that do not depend on the kind.
+/// All tables. `[[flow]]` has only the keys that do not depend on the kind.
 pub(super) static TABLES: [TableKeys; 9] = [
     TableKeys {
         name: "",
@@ -135,7 +135,8 @@ pub(super) fn keys_of(name: &str) -> Option<&'static TableKeys> {
     TABLES.iter().find(|t| t.name == name)
 }
 
-/// Whether a table of this name can have the key: all but flows of other kinds can.
+/// Whether a table of this name can have the key: false only for a flow whose kind does not have
+/// it.
 pub(super) fn takes(table: &Table, name: &str, key: &str) -> bool {
     let kind = table.text("kind").unwrap_or("tcp");
     let Some(kind) = KINDS.iter().find(|k| name == "flow" && k.name == kind) else {

@@ -51,7 +51,7 @@ impl FramingWords {
     /// before it.
     ///
     /// # Errors
-    /// If a keyword is unknown, there is none, or a number is out of range.
+    /// If there is no keyword, a keyword is unknown, or a number is missing or out of range.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut framing = Framing::default();
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -80,7 +80,7 @@ impl FramingWords {
     }
 }
 
-/// The number of bytes behind a keyword, at most 256 as in `tc`.
+/// The number of bytes that follows a keyword: from `least` to 256, the maximum of `tc`.
 fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
     let number = text.and_then(|text| text.parse().ok());
     number.filter(|n| (least..=256).contains(n)).ok_or_else(|| {
@@ -100,21 +100,21 @@ pub struct Link {
     pub shaper: Shaper,
     /// Link-layer overhead that counts at the rate, bytes per packet.
     pub overhead: u32,
-    /// Framing of IP packets; `None`: `overhead` is all.
+    /// Framing of IP packets; `None`: packets have only `overhead`.
     pub framing: Option<FramingWords>,
-    /// Packets that a plain FIFO below the discipline holds.
+    /// Capacity of a plain FIFO below the discipline, packets; 0: there is none.
     pub nic: u32,
     /// Random loss probability behind the queue, 0..1.
     pub loss: f64,
     /// Queue words, already checked.
     pub queue: String,
-    /// Rate of a modem or base station on the network's side of the queue; `None`: there is none.
+    /// Rate of a modem or base station on the network's side of the queue; `None`: no modem.
     pub modem: Option<Capacity>,
     /// Capacity of the modem's FIFO, bytes (default [`MODEM_BUFFER`]).
     pub modem_buffer: Option<u64>,
 }
 
-/// Default capacity of a modem's FIFO, bytes: seconds on a slow line.
+/// Default capacity of a modem's FIFO, bytes: several seconds on a slow line.
 pub const MODEM_BUFFER: u64 = 3_000_000;
 
 /// Direction of a flow's data.
@@ -126,7 +126,7 @@ pub enum Direction {
     Up,
 }
 
-/// A table of flows with the same options.
+/// One or several flows with the same options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Name in records; may be empty.
@@ -135,17 +135,17 @@ pub struct Flow {
     pub kind: FlowKind,
     /// Number of flows.
     pub count: u32,
-    /// Base RTT, without queuing.
+    /// Base RTT: without queuing and transmission times.
     pub rtt: Duration,
     /// Earliest start of the flows.
     pub start: Duration,
     /// Time at which the flows stop; `None`: never.
     pub stop: Option<Duration>,
-    /// Each flow starts at a random time within this long after `start`.
+    /// Each flow starts at a random time from `start` to this much later.
     pub stagger: Duration,
     /// Direction of the data.
     pub direction: Direction,
-    /// First and last queue of the path that it passes (0 is `[link]`).
+    /// First and last queue of the path that its data pass (0 is `[link]`).
     pub hops: (u32, u32),
     /// Sender and receiver in a cell.
     pub ends: Option<wifi::Ends>,
@@ -195,7 +195,7 @@ impl Default for Link {
     }
 }
 
-/// Defaults, for links without delay.
+/// Defaults of a file's keys; the RTT is that for links without delay.
 impl Default for Flow {
     fn default() -> Self {
         Self {

@@ -10,8 +10,8 @@ use super::keys::{self, KINDS, LONGEST, TableKeys};
 use super::tree::{self, Node, Table};
 use crate::cc::Cc;
 
-/// Options that override a scenario's keys or, with a rate or a trace, replace the file. Values are
-/// text as typed, and are parsed like the file's.
+/// Options that override a scenario's keys; a rate or a trace also describes a scenario without a
+/// file. Values are text as typed, and are parsed like the file's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// Queue words of the bottleneck.
@@ -37,7 +37,7 @@ pub struct Overrides {
     pub seed: Option<String>,
 }
 
-/// Puts the overrides into a file's tree, each checked under its own name.
+/// Puts the overrides into a file's tree. Errors name the option.
 pub(super) fn apply(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     check(o)?;
     for (key, text) in [
@@ -144,7 +144,8 @@ fn flows(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     Ok(())
 }
 
-/// A scenario without flows gets one table of flows with defaults, except for `stagger`.
+/// Gives a scenario without flows one table of flows, whose values are the defaults except for
+/// `stagger`.
 pub(super) fn put_default_flow(file: &mut Table) {
     if file.has("flow") {
         return;
@@ -154,9 +155,9 @@ pub(super) fn put_default_flow(file: &mut Table) {
     file.put("flow", Node::Tables(vec![flow]));
 }
 
-/// If all flows started at once, runs with different seeds would hardly differ. So the flows of the
-/// command line start at random times within a second, or within a tenth of the duration if that is
-/// shorter.
+/// Sets `stagger` for flows that are not from a file. If all flows started at once, runs with
+/// different seeds would hardly differ. So the flows start at random times within a second, or
+/// within a tenth of the duration or of their stop time if that is shorter.
 fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     let ends = [flow.text("stop"), duration].into_iter().flatten();
     let shortest = ends.filter_map(|t| units::parse_time(t).ok()).min();
@@ -167,7 +168,7 @@ fn spread_starts(flow: &mut Table, duration: Option<&str>) {
 /// Name of the built-in scenario that is also a value of `--flow`, for any link.
 const RRUL: &str = "rrul";
 
-/// Flows of `rrul` or `rrul@rtt=40ms`: Flent's eight transfers and its pings.
+/// Flows of `rrul` or `rrul@rtt=40ms`: the eight transfers and the pings of Flent's RRUL test.
 fn rrul(text: &str) -> Result<Vec<Table>, Error> {
     let rtt = match text.strip_prefix(RRUL) {
         Some("") => None,
@@ -184,7 +185,7 @@ fn rrul(text: &str) -> Result<Vec<Table>, Error> {
     Ok(flows.iter().map(|flow| of_rrul(flow, text, rtt)).collect())
 }
 
-/// A flow of the built-in `rrul`, without file and line.
+/// A flow of the built-in `rrul`; errors name the option, not a file and a line.
 fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
     let mut table = Table::new(format!("flow `{text}`"));
     for (key, value) in flow.iter() {

@@ -1,4 +1,4 @@
-//! Reads a tree into a checked scenario: its tables, and rules between them.
+//! Reads a tree into a scenario, and checks its tables and the rules between them.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub(super) fn scenario(file: &Table) -> Result<Scenario, Error> {
     Ok(scenario)
 }
 
-/// Default name without a file: the trace's name, or the rate as it was written.
+/// Default name of a scenario without a file: the trace's file name, or the rate as it was written.
 fn default_name(file: &Table) -> Option<String> {
     let link = file.table("link").ok()??;
     let what = link.text("trace").or_else(|| link.text("rate"))?;
@@ -99,7 +99,7 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
     Ok(())
 }
 
-/// Classes of the links' queues, with their tables.
+/// Classes of the links' queues, each with its table and its direction.
 fn classes(file: &Table) -> Result<Vec<(&Table, Class, Direction)>, Error> {
     let tables = file.tables("class")?.unwrap_or_default().iter();
     let read = |table| {
@@ -110,8 +110,8 @@ fn classes(file: &Table) -> Result<Vec<(&Table, Class, Direction)>, Error> {
     tables.map(read).collect()
 }
 
-/// Adds the classes of one direction to the words of its queue. They are left out if an override
-/// has replaced the file's queue by one without classes.
+/// Adds the classes of one direction to the words of its queue, unless an override has replaced the
+/// file's queue by one without classes.
 fn add_classes(
     link: &mut Table,
     classes: &[(&Table, Class, Direction)],
@@ -163,8 +163,8 @@ fn flows(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a table of flows, and their ends in a cell; for each of these the scenario has a table of
-/// its own.
+/// Reads a table of flows. In a cell it can have several pairs of ends; the scenario has a `Flow`
+/// for each pair.
 fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>), Error> {
     let mut flow = FLOW.read_new(table)?;
     let mut known: Vec<&'static dyn Keys> = vec![&FLOW];
@@ -207,7 +207,8 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
     Ok((flow, ends))
 }
 
-/// The base RTT: at least the delays of the queues passed, in both directions.
+/// The base RTT, which is at least the sum of the links' delays in both directions. That sum is the
+/// default; without delays it is 20 ms.
 fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Duration, Error> {
     let least = delays(scenario, flow.hops);
     if !table.has("rtt") {

@@ -10,7 +10,7 @@ use super::syntax::value_schema;
 use super::toml::inline;
 use super::tree::Node;
 
-/// A JSON Schema of scenario files, for editors: it completes and describes keys and finds most
+/// A JSON Schema of scenario files. With it, editors complete and describe keys and find most
 /// mistakes. Mistakes that involve other files, queue words or a comparison of values are found
 /// only when the file is read.
 pub fn json_schema() -> Value {
@@ -113,8 +113,8 @@ fn between(rows: &[Row], whole: bool) -> Vec<Value> {
     rules
 }
 
-/// Schema of `[[flow]]`: all keys of all kinds, so that editors list them, and for each kind the
-/// keys that it has.
+/// Schema of `[[flow]]`: the keys of all kinds, so that editors list them, and a rule for each kind
+/// that allows only its own keys.
 fn flow_schema(table: &TableKeys) -> Value {
     let common = rows(table.sections);
     let mut all: BTreeMap<&str, Vec<(&str, Value)>> = BTreeMap::new();
@@ -159,7 +159,7 @@ fn alike(kinds: &[(&str, Value)]) -> bool {
     kinds.iter().all(|(_, schema)| *schema == kinds[0].1)
 }
 
-/// Schema of a key that differs between kinds.
+/// Schema of a key that differs between kinds, given the kinds' names and schemas.
 fn any_of(kinds: &[(&str, Value)]) -> Value {
     let mut distinct: Vec<(Vec<&str>, Value)> = Vec::new();
     for (kind, schema) in kinds {

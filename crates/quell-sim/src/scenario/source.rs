@@ -33,7 +33,7 @@ impl Source {
         Ok(Self::new(file, path).with_traces_from_here())
     }
 
-    /// Takes keys from a caller; traces are relative to the working directory.
+    /// Takes keys from a caller. Paths of traces are relative to the working directory.
     pub fn from_keys(keys: Table) -> Self {
         let mut file = Table::new("");
         merge(&mut file, &keys, "");
@@ -78,16 +78,16 @@ impl Source {
     /// Replaces keys by overrides.
     ///
     /// # Errors
-    /// If an override is invalid or has no place.
+    /// If an override is invalid, or does not apply to the scenario.
     pub fn with(mut self, overrides: &Overrides) -> Result<Self, Error> {
         overrides::apply(overrides, &mut self.file)?;
         Ok(self)
     }
 
-    /// Changes keys. A table changes the keys that it names and leaves the others. Where the file
-    /// has a list of tables (`[[flow]]`), a table changes each of them; a key that only some kinds
-    /// of flows have is changed only in flows of these kinds. A list of tables replaces the
-    /// previous value. [`Node::Nothing`] removes a key.
+    /// Changes keys. A table in `changes` changes the keys that it names and leaves the others. If
+    /// the file has a list of tables there (`[[flow]]`), the table changes each of them; a key that
+    /// only some kinds of flows have is changed only in flows of these kinds. A list of tables
+    /// replaces the previous value. [`Node::Nothing`] removes a key.
     pub fn replace(mut self, changes: &Table) -> Self {
         if changes.has("flow") {
             overrides::put_default_flow(&mut self.file);
@@ -158,8 +158,8 @@ fn merge(into: &mut Table, changes: &Table, name: &str) {
     }
 }
 
-/// Merges changes into each table of a list. A key that only some of the tables take is left out
-/// for the others, unless their kind is changed, too.
+/// Merges changes into each table of a list. A key that only some of the tables can have is not
+/// merged into the others, unless the changes also set the kind.
 fn merge_each(tables: &mut [Table], changes: &Table, name: &str) {
     let by_some = |key: &str| tables.iter().any(|table| keys::takes(table, name, key));
     let by_some: Vec<_> = changes.iter().map(|(key, _)| by_some(key)).collect();

@@ -1,4 +1,4 @@
-//! JSON Schemas of values, derived from their notation in the catalogue of keys.
+//! JSON Schemas of values, generated from their notation in the catalogue of keys.
 
 use quell_link::field::Range;
 use quell_link::units;

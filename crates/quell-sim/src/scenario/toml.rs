@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::tree::{Node, Table, join};
 
-/// A file that reads back to the same tree.
+/// The text of a file that reads back as this tree.
 pub(super) fn write(table: &Table) -> String {
     let mut out = String::new();
     body(&mut out, "", table);

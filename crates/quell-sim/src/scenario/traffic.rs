@@ -62,12 +62,12 @@ impl FlowKind {
         }
     }
 
-    /// Whether it goes from the user to the network, whatever `direction` is.
+    /// Whether its data always go up, from the user to the network.
     pub(super) fn goes_up(&self) -> bool {
         matches!(self, FlowKind::Upload(_) | FlowKind::Backup(_))
     }
 
-    /// Whether it sends datagrams in both directions.
+    /// Whether both ends send datagrams.
     pub fn is_dialogue(&self) -> bool {
         matches!(
             self,
@@ -144,7 +144,8 @@ pub struct Ping {
     pub jitter: Duration,
     /// Probability that a reflector does not answer.
     pub loss: f64,
-    /// Answers contain the request's arrival time, from a synchronised clock.
+    /// Whether answers contain the request's time of arrival, by a clock that is synchronised with
+    /// the router's.
     pub timestamps: bool,
 }
 
@@ -187,13 +188,13 @@ impl Default for Poisson {
 /// Poisson arrivals whose mean gap alternates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnOff {
-    /// Length of an on phase.
+    /// Duration of an on phase.
     pub on: Duration,
-    /// Length of an off phase.
+    /// Duration of an off phase.
     pub off: Duration,
-    /// Mean gap in an on phase.
+    /// Mean time between packets in an on phase.
     pub gap_on: Duration,
-    /// Mean gap in an off phase.
+    /// Mean time between packets in an off phase.
     pub gap_off: Duration,
     /// Size of an IP packet, bytes.
     pub size: u32,
@@ -367,7 +368,7 @@ pub struct Size {
 /// Options of a TCP sender and its receiver; the defaults are Linux's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tcp {
-    /// Congestion control by name, aliases resolved.
+    /// Congestion control.
     pub cc: Cc,
     /// Bytes to send; `None`: no end.
     pub bytes: Option<u64>,
@@ -392,15 +393,16 @@ pub struct Tcp {
     pub sack: bool,
     /// Use limited transmit (RFC 3042).
     pub limited_transmit: bool,
-    /// Pace, as Linux does with `fq` below or `SO_MAX_PACING_RATE` set; BBR and Prague always pace.
+    /// Pace, as Linux does with the queue `fq` on its device or with `SO_MAX_PACING_RATE`; BBR and
+    /// Prague always pace.
     pub pacing: bool,
-    /// Receive window, bytes ("6MB").
+    /// Maximum receive window, bytes (6 MiB).
     pub buffer: u64,
     /// Rate at which the application offers data; [`Rate::MAX`]: unlimited.
     pub rate: Rate,
 }
 
-/// Linux's defaults, without end.
+/// Linux's defaults; the transfer does not end.
 impl Default for Tcp {
     fn default() -> Self {
         Self {

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 pub struct Table {
     /// Name in errors; empty for the file itself.
     path: String,
-    /// Number of its first line.
+    /// Number of its first line in the file; `None`: not from the file.
     line: Option<usize>,
     entries: Vec<Entry>,
 }
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// Positions at which lines begin.
+/// Byte positions at which the lines of a text begin.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -64,6 +64,7 @@ impl Lines {
                 .collect(),
         )
     }
+    /// The number of the line at a position, from 1.
     fn at(&self, position: usize) -> usize {
         self.0.partition_point(|begin| *begin <= position)
     }
@@ -147,7 +148,7 @@ fn node(
     })
 }
 
-/// The full name of a key.
+/// The full name of a key in the table `path`: `link.up`.
 pub(super) fn join(path: &str, key: &str) -> String {
     match (path, key) {
         ("", key) => key.to_owned(),
@@ -202,12 +203,12 @@ impl Table {
         self.entries.retain(|e| e.key != key);
     }
 
-    /// Whether an override has given the key's value.
+    /// Whether the key's value is from an override.
     pub(super) fn is_override(&self, key: &str) -> bool {
         self.entry(key).is_some_and(|entry| entry.alone)
     }
 
-    /// Replaces the text of a key; errors still name the key's line.
+    /// Replaces the text of a key, if it has one; errors still name the key's line.
     pub(super) fn set_text(&mut self, key: &str, text: &str) {
         if let Some(Node::Text(own)) = self.get_mut(key) {
             text.clone_into(own);
@@ -310,7 +311,8 @@ impl Table {
         }
     }
 
-    /// An error about a key of this table; with an empty key, about the table.
+    /// Completes an error about a key of this table (an empty key: about the table itself) with its
+    /// name and line.
     pub(super) fn error(&self, key: &str, error: Error) -> Error {
         let entry = self.entry(key);
         let path = match entry {

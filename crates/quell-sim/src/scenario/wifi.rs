@@ -35,7 +35,7 @@ pub struct Wifi {
 pub struct Node {
     /// Name in flows.
     pub name: String,
-    /// Rate of frames to and from a station, or from a node of a mesh.
+    /// Rate of the frames to and from a station, or of those that a node of a mesh sends.
     pub rate: Rate,
     /// Loss of these frames.
     pub loss: Loss,
@@ -45,15 +45,15 @@ pub struct Node {
     pub hears: Option<Vec<u16>>,
 }
 
-/// Choice of the rate.
+/// Rule by which the rate of frames is chosen.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rate {
     /// One MCS, 0 to 31.
     Fixed(u8),
-    /// Steps (start, MCS), ascending, the first at 0.
+    /// Steps (start, MCS) in ascending order; the first one starts at 0.
     Schedule(Arc<[(Instant, u8)]>),
-    /// As mac80211's Minstrel, among the MCSs of this many streams.
+    /// As mac80211's Minstrel, among the MCSs of up to this many streams.
     Minstrel {
         /// Number of spatial streams, 1 to 4.
         streams: u8,
@@ -64,9 +64,9 @@ pub enum Rate {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// This probability, by MCS modulo 8.
+    /// These probabilities, indexed by MCS modulo 8.
     Fixed([f64; 8]),
-    /// By the signal-to-noise ratio, dB.
+    /// The probability that follows from this signal-to-noise ratio, dB.
     Snr(f64),
 }
 
@@ -101,10 +101,10 @@ pub struct Aggregation {
 pub struct Access {
     /// Maximum number of transmissions of an MPDU; `None`: no limit.
     pub retries: Option<u32>,
-    /// Nodes that could not decode a frame wait for EIFS, and senders for the ACK timeout. False:
-    /// as in Bianchi's model.
+    /// Whether nodes that could not decode a frame wait for EIFS, and senders for the ACK timeout.
+    /// False: as in Bianchi's model, they do not.
     pub eifs: bool,
-    /// Rule by which the backoff counts.
+    /// Rule by which the backoff counts down.
     pub countdown: Countdown,
     /// Minimum size of data that RTS and CTS precede, bytes; `None`: no RTS.
     pub rts: Option<u32>,
@@ -116,10 +116,10 @@ pub struct Access {
     pub cwmax: Option<u32>,
 }
 
-/// Rule by which the backoff counts.
+/// Rule by which the backoff counts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Countdown {
-    /// At the beginning of each slot.
+    /// At the start of each slot.
     Edca,
     /// At the end of each idle slot.
     Dcf,
@@ -196,7 +196,7 @@ impl Wifi {
         &self.nodes[usize::from(which)]
     }
 
-    /// The nodes on a packet's path, both ends included.
+    /// The nodes on a packet's path, including both ends.
     ///
     /// # Errors
     /// If no route connects them.
@@ -234,7 +234,7 @@ impl Wifi {
             .ok_or_else(|| Error::unknown("node", name, self.nodes.iter().map(|n| n.name.as_str())))
     }
 
-    /// The initial rate between two neighbours and its changes.
+    /// The rate between two neighbours over time; with Minstrel, that of its highest MCS.
     pub fn offered(&self, from: u16, to: u16) -> Capacity {
         match &self.station(from, to).rate {
             Rate::Fixed(mcs) => Capacity::Constant(self.phy.rate(*mcs)),

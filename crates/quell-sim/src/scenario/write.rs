@@ -1,4 +1,4 @@
-//! Writes a scenario as the tree that reads back to it, with all defaults.
+//! Writes a scenario, with all defaults, as a tree that reads back as the same scenario.
 
 use quell_qdisc::num;
 
