@@ -1,5 +1,5 @@
-//! LEDBAT, LEDBAT++, and backups, which use them: what RFC 6817 and
-//! draft-irtf-iccrg-ledbat-plus-plus promise, on whole paths.
+//! LEDBAT, LEDBAT++ and backups, which use LEDBAT++ by default, on whole paths, compared with what
+//! RFC 6817 and draft-irtf-iccrg-ledbat-plus-plus promise.
 
 use std::sync::atomic::AtomicBool;
 
@@ -45,7 +45,8 @@ fn alone_each_fills_the_link_with_a_queue_at_its_target() {
 
 #[test]
 fn both_leave_the_link_to_a_transfer_that_fills_the_queue() {
-    // RFC 6817, section 1: "yield in the presence of competing flows". 250 packets are 300 ms.
+    // RFC 6817, section 1: "yield in the presence of competing flows". The queue of 250 packets
+    // holds 300 ms, more than the targets.
     for cc in ["ledbat", "ledbat++"] {
         let r = measure(&(flow("newreno") + &flow(cc)), "pfifo limit 250");
         let share = r.flows[1].goodput_mbps / r.goodput_mbps;

@@ -27,7 +27,7 @@ fn it_reaches_the_rate_of_short_and_long_slow_and_fast_links() {
             &format!("pfifo limit {packets}"),
             1,
         );
-        // Of 1500 bytes on the wire 1448 are payload.
+        // 1448 of the 1500 bytes of an IP packet are payload.
         let share = r.goodput_mbps / (f64::from(rate) * 1448.0 / 1500.0);
         println!(
             "{rate} Mbit/s, {rtt} ms: {share:.3}, loss {:.4}",

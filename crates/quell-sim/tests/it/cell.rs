@@ -27,7 +27,7 @@ fn measure(text: &str) -> Run {
     run.expect("a run")
 }
 
-/// One cell, with `UDP` in its flows replaced by datagrams at a rate above the cell's.
+/// Runs one cell. `UDP` in `flows` means datagrams at a rate above the cell's.
 fn saturated(wifi: &str, flows: &str) -> (Run, Wifi) {
     let flows = flows.replace(
         "UDP",
@@ -56,7 +56,8 @@ fn tcp_fills_the_cell_in_both_directions() {
         "[[flow]]\ncount = 2\n[[flow]]\nfrom = \"sta2\"\ncount = 2\n",
     ] {
         let run = measure(&format!("[wifi]\nstations = 2\n{flows}"));
-        // Datagrams in one direction get 59.8 Mbit/s; ACKs and contention for them cost some of it.
+        // Datagrams in one direction get 59.8 Mbit/s; ACKs, and the contention for the channel that
+        // they cause, take some of that.
         assert!(
             run.goodput_mbps > 40.0 && run.goodput_mbps < 59.0,
             "{}",
@@ -203,7 +204,7 @@ fn a_frame_that_does_not_fit_ends_the_opportunity() {
 
 #[test]
 fn an_opportunity_continues_with_the_next_neighbour_and_ends_with_a_failure() {
-    // Both stations get half; each loss costs the rest of the burst, and a backoff.
+    // Each station gets half of the goodput. A loss costs the rest of the burst and a backoff.
     let goodput = |per: f64| {
         let wifi = format!("stations = 2\nampdu = false\nserve = \"round_robin\"\nper = {per}");
         let (run, _) = saturated(&wifi, "UDP\nac = \"vi\"");
@@ -212,7 +213,8 @@ fn an_opportunity_continues_with_the_next_neighbour_and_ends_with_a_failure() {
     };
     let (clean, lossy) = (goodput(0.0), goodput(0.2));
     near(clean, 40.2, 0.01);
-    // 0.8 of the frames arrive; if a loss had no other cost, goodput would have that share.
+    // 0.8 of the frames arrive. If a loss had no other cost, goodput would be 0.8 of that without
+    // losses.
     assert!(
         lossy < 0.79 * clean && lossy > 0.6 * clean,
         "{clean} {lossy}"
@@ -242,7 +244,7 @@ fn late_frames_join_the_next_ppdu() {
         )
     };
     let (early, late) = (acks(false), acks(true));
-    // The first ACK of a burst is sent alone, or with all others.
+    // The first ACK of a burst is sent alone; with `late`, the others join it.
     assert!(
         late.0 > 1.3 * early.0 && late.1 > 1.03 * early.1,
         "{early:?} {late:?}"
@@ -253,8 +255,8 @@ fn late_frames_join_the_next_ppdu() {
 fn delay_lasts_until_the_neighbour_has_the_packet() {
     let (_, cell) = saturated("stations = 1\nhardware = 1", "UDP");
     let q = &cell.queues[0];
-    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is delivered when it is through; AIFS
-    // and the mean backoff come before.
+    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is delivered at its own end. AIFS and
+    // the mean backoff precede them.
     let below = 0.043 + 0.0675 + 5.36 * 14.5 / 28.0;
     near(
         q.delay_ms.expect("packets") - q.sojourn_ms.mean,
@@ -392,7 +394,7 @@ fn every_queue_and_controller_works_in_a_cell() {
         let run = measure(&format!(
             "[wifi]\nstations = 2\nqueue = \"{queue}\"\n{flows}"
         ));
-        // LearnQueue begins with one packet, a short aggregate, and learns from there.
+        // LearnQueue's first limit is one packet, so its first aggregates are short.
         let least = if queue == "learnqueue" { 20.0 } else { 25.0 };
         assert!(run.goodput_mbps > least, "{queue}: {}", run.goodput_mbps);
     }

@@ -1,6 +1,7 @@
 //! Congestion controls that the grid of `linux.rs` does not cover, compared with Linux 7.2.12. The
-//! figures are from the same kernel under User-Mode Linux in virtual time: means of three seeds, 30
-//! s of which 5 s are warm-up, starts spread over 100 ms, HTB as the shaper, a ping each 50 ms.
+//! figures are from this kernel under User-Mode Linux in virtual time: means of three seeds, runs
+//! of 30 s of which 5 s are warm-up, starts spread over 100 ms, HTB as the shaper, a ping every 50
+//! ms.
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,7 +14,7 @@ struct Case {
     rate: &'static str,
     one_way_ms: u32,
     queue: &'static str,
-    /// Congestion control, flows, ECN.
+    /// Congestion control, number of flows, ECN.
     flows: &'static [(&'static str, u32, bool)],
     linux: Option<(f64, f64, f64)>,
 }
@@ -97,7 +98,7 @@ fn one_bbr_flow_is_as_in_linux() {
 
 #[test]
 fn four_bbr_flows_keep_a_standing_queue_as_in_linux() {
-    // Which flow overestimates by how much differs from run to run: p95 is 81 to 165 ms.
+    // How much each flow overestimates the bandwidth differs from run to run: p95 is 81 to 165 ms.
     let case = Case {
         rate: "10mbit",
         one_way_ms: 10,
@@ -136,7 +137,7 @@ fn bbr_leaves_newreno_little_of_a_shallow_buffer_as_in_linux() {
         flows: &[("bbr", 2, false), ("newreno", 2, false)],
         linux: Some((94.25, 10.52, 11.99)),
     });
-    // Linux: 88 to 90 of 94 Mbit/s.
+    // In Linux the BBR flows get 88 to 90 of 94 Mbit/s.
     let bbr = flows[0] + flows[1];
     assert!((85.0..92.0).contains(&bbr), "{bbr}");
 }

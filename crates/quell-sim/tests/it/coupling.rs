@@ -1,4 +1,5 @@
-//! The effect of `l4s`'s coupling, which that of the published kernel file does not have.
+//! The coupling of `l4s` balances rates and keeps the L4S queue short; that of the published kernel
+//! file does neither.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,7 +7,7 @@ use quell_link::record::Run;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// One scalable flow and four classic ones in the two queues of one pair: round robin alone would
+/// One scalable flow and four classic ones in the two queues of one pair. Round robin alone would
 /// give the scalable flow as much as the four together.
 const SCENARIO: &str = r#"
     duration = "30s"
@@ -31,8 +32,8 @@ const SCENARIO: &str = r#"
     stagger = "100ms"
 "#;
 
-/// Over three seeds: the scalable flow's rate over a classic one's, and its mean queueing delay,
-/// ms.
+/// Means over three seeds: ratio of the scalable flow's rate to a classic flow's, and queueing
+/// delay of the scalable flow, ms.
 fn measure(queue: &str) -> (f64, f64) {
     let (scenario, never) = (
         Scenario::parse(SCENARIO, "coupling", &Overrides::default()).expect("a scenario"),
@@ -58,8 +59,8 @@ fn the_coupling_balances_rates_and_keeps_the_l4s_queue_short_and_the_published_o
         "l4s pairs 1 ineffective_coupling",
         "l4s pairs 1 as_published",
     ] {
-        // Half of the link for one flow: round robin's share. Its queue is at PIE's target of 15 ms
-        // and beyond.
+        // Round robin gives half of the link to the scalable flow, four times a classic flow's
+        // share. Its queue is at PIE's target of 15 ms or longer.
         let (ratio, delay) = measure(published);
         assert!(ratio > 3.5, "{published}: {ratio}");
         assert!(delay > 15.0, "{published}: {delay} ms");

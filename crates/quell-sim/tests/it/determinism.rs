@@ -10,8 +10,8 @@ use quell_qdisc::time::{Instant, MS};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-/// All that is drawn from the seed: staggered starts, random loss, Poisson and on-off traffic,
-/// PIE's decisions, hash keys. The path has two queues down and one up.
+/// A path with two queues down and one up, with everything that is drawn from the seed: staggered
+/// starts, random loss, Poisson and on-off traffic, PIE's decisions, hash keys.
 const SCENARIO: &str = r#"
     duration = "4s"
     warmup = "1s"
@@ -57,7 +57,7 @@ const SCENARIO: &str = r#"
     arrivals = 5.0
 "#;
 
-/// Contention, retries and different rates, with traffic in both directions.
+/// A cell with contention, retries and different rates, and traffic in both directions.
 const CELL: &str = r#"
     duration = "1s"
     warmup = "100ms"
@@ -89,8 +89,8 @@ fn scenarios() -> [Scenario; 2] {
     })
 }
 
-/// Runs every queue on a path and in a cell, with two seeds, on this many threads; returns the
-/// hashes over all packet events.
+/// Runs every queue on the path and in the cell, with two seeds each, on this many threads. Returns
+/// the hashes over all packet events.
 fn compare(threads: usize) -> Vec<String> {
     let (scenarios, queues) = (scenarios(), every());
     let jobs: Vec<(&Scenario, &str, u64)> = scenarios

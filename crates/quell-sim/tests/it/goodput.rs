@@ -28,15 +28,15 @@ fn run(text: &str, queue: &str, seed: u64) -> Run {
     quell_sim::run(&scenario, queue, seed, &options, &never).expect("a run")
 }
 
-/// The most payload, bytes, in `mbps` of wire bytes over `seconds`, with `overhead` bytes per
-/// packet beside IP.
+/// Maximum payload, bytes, that `mbps` of wire bytes carry in `seconds`, with `overhead` bytes per
+/// packet in addition to IP's.
 fn payload(mbps: f64, seconds: f64, overhead: f64) -> f64 {
     mbps * seconds * 1e6 / 8.0 * MSS / (MSS + HEADERS + overhead)
 }
 
-/// The receivers run when a packet is through the link (the wire behind it is folded into the way
-/// back). So goodput counts packets whose transmission ended in a window, and throughput those
-/// whose transmission began in it: they differ by one packet.
+/// Checks a run on a link. A receiver handles a packet when the link has sent it, because the wire
+/// behind the link is folded into the way back. So goodput counts packets whose transmission ended
+/// in a window, and throughput those whose transmission began in it: they differ by one packet.
 fn check_link(run: &Run, overhead: f64) -> Result<(), TestCaseError> {
     let bytes = |mbps: f64, seconds: f64| mbps * seconds * 1e6 / 8.0;
     let got = bytes(run.goodput_mbps, run.measured_s);
@@ -165,7 +165,7 @@ proptest! {
 
 #[test]
 fn bytes_behind_a_hole_count_at_arrival_and_are_read_when_the_hole_is_filled() {
-    // The warm-up ends while ten flows repair what slow start lost.
+    // The warm-up ends while ten flows repair the losses of slow start.
     let text = "duration = \"6s\"\nwarmup = \"3s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncc = \"prague\"\n\
                 count = 10\nrtt = \"100ms\"\n";
     let run = run(text, "fq_pie", 1);
@@ -176,7 +176,7 @@ fn bytes_behind_a_hole_count_at_arrival_and_are_read_when_the_hole_is_filled() {
     assert!((flows - run.goodput_mbps).abs() < 1e-9, "{flows}");
     let flows: f64 = run.flows.iter().map(|f| f.delivered_in_order_mbps).sum();
     assert!((flows - in_order).abs() < 1e-9, "{flows}");
-    // Over the whole series nothing counts twice; bytes that are not read at the end are still
+    // Over the whole series nothing counts twice. Bytes that have not been read at the end are
     // behind a hole.
     let series = run.series.expect("series");
     let sum = |flows: &[Vec<f64>]| flows.iter().flatten().sum::<f64>();

@@ -44,7 +44,7 @@ fn a_dry_run_leaves_the_queue_to_the_classic_controller() {
     let guard = run.guard.expect("a guard's counts");
     assert_eq!(guard.learned, 0);
     assert_eq!(guard.proposed > 0.0, guard.set > 0.0);
-    // PIE holds its 15 ms, which RL-AQM would not.
+    // PIE, the classic controller, keeps the delay near its target of 15 ms; RL-AQM would not.
     assert!(
         (8.0..25.0).contains(&run.sojourn_ms.mean),
         "{:?}",

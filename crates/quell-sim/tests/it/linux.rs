@@ -10,7 +10,7 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 use crate::{cake, grid, l4s};
 
-/// Measures of the cell with four seeds.
+/// Measures of four runs of the cell, one for each seed.
 fn measure<M>(cell: &grid::Cell, see: fn(&Run) -> M) -> Vec<M> {
     measure_over(4, cell, see)
 }
@@ -28,7 +28,7 @@ fn judge(cell: &grid::Cell) -> grid::Verdict {
     grid::Verdict::new(cell, &measure(cell, grid::measures))
 }
 
-/// Checks these pairs of a scalable and a classic flow.
+/// Checks how these pairs of a scalable and a classic flow share their link.
 #[track_caller]
 fn share_as_they_should(names: &[&str]) {
     for name in names {
@@ -118,8 +118,8 @@ const KNOWN: &[&str] = &[
 #[test]
 fn all_but_the_known_cells_of_the_wide_set_are_as_in_linux() {
     let agrees = |shared: &cake::Shared| {
-        // The bars are narrow, and some cells vary much from seed to seed: with four seeds chance
-        // would decide.
+        // The bars are narrow, and some cells vary much from seed to seed: with four seeds, chance
+        // would decide whether they agree.
         let runs = measure_over(12, &shared.cell, Run::clone);
         let measured: Vec<_> = runs.iter().map(grid::measures_of_all).collect();
         let shares: Vec<_> = runs.iter().map(|run| shared.shares(run)).collect();
@@ -166,8 +166,9 @@ fn short_transfers() -> Scenario {
 
 #[test]
 fn cake_drops_a_packet_of_each_short_transfer_where_codel_drops_none_as_in_linux() {
-    // Linux: `oracle run --rate 10mbit --delay 50ms --duration 20s --warmup 0.5s --seed 2` to 4,
-    // `--flow reno:1@1s-1.45s` and so on, `--flow udp:1@rate=1mbit`.
+    // Linux's numbers of drops are from
+    // `oracle run --rate 10mbit --delay 50ms --duration 20s --warmup 0.5s` with seeds 2 to 4,
+    // `--flow reno:1@1s-1.45s` and so on, and `--flow udp:1@rate=1mbit`.
     let cells = [
         ("cake bandwidth 10mbit besteffort flows", 30.0),
         ("codel", 0.0),
@@ -206,9 +207,10 @@ fn trees_of_htb_share_as_in_linux() {
 
 #[test]
 fn cakes_ack_filter_frees_a_narrow_uplink_as_in_linux() {
-    // Linux:
-    // `oracle run --rate 20mbit --delay 15ms --qdisc fq_codel --flow cubic:2 --duration 20s --warmup 5s --stagger 100ms`,
-    // seeds 2 and 3, with the uplink's queue as root of the router's device towards the client.
+    // Linux's goodputs, Mbit/s, are from
+    // `oracle run --rate 20mbit --delay 15ms --qdisc fq_codel --flow cubic:2 --duration 20s
+    // --warmup 5s --stagger 100ms`, with seeds 2 and 3 and with the uplink's queue as root of the
+    // router's device towards the client.
     let cells = [("ack-filter", 19.09), ("ack-filter-aggressive", 19.07)];
     let never = AtomicBool::new(false);
     for (filter, linux) in cells {

@@ -42,16 +42,16 @@ fn steady_state_allocates_nothing() {
             let text = format!(
                 "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\n[[flow]]\ncc = \"{cc}\"\ncount = 10\nrtt = \"20ms\"\n"
             );
-            // Where flows starve alternately, a small buffer may still grow to its peak: at most
-            // two allocations in 16,000 packets.
+            // If flows starve alternately, a small buffer may still grow to its largest size: at
+            // most two allocations in 16,000 packets.
             let plain = matches!(cc, "newreno" | "cubic") && queue != "pfifo limit 50";
             let most = if plain { 0 } else { 2 };
             let made = allocations(&text, queue, 150);
             assert!(made <= most, "{cc} through {queue}: {made}");
         }
     }
-    // Without SACK, over three hops, with ACKs in a queue that drops them, losses, and every kind
-    // of datagrams.
+    // A path of three queues with random loss and an up link whose queue drops ACKs; flows without
+    // SACK, and every kind of datagrams.
     let text = "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\nloss = 0.002\n[link.up]\nrate = \"600kbit\"\nqueue = \"pfifo limit 30\"\n\
         [[hop]]\nrate = \"18mbit\"\nqueue = \"codel\"\n[[hop]]\nrate = \"19mbit\"\nnic = 5\n\
         [[flow]]\ncc = \"newreno\"\nsack = false\ncount = 3\n[[flow]]\ncc = \"cubic\"\ncount = 3\necn = true\n[[flow]]\ndirection = \"up\"\ncount = 1\n\
@@ -60,7 +60,8 @@ fn steady_state_allocates_nothing() {
         let made = allocations(text, queue, 300);
         assert_eq!(made, 0, "everything at once through {queue}");
     }
-    // A cell with losses, collisions and aggregates, through the access point and over it.
+    // A cell with losses, collisions and aggregates; flows from and to the access point, and
+    // between stations.
     let text = "duration = \"400s\"\nwarmup = \"5s\"\n[wifi]\nstations = 3\nmcs = 5\nper = 0.05\n[[flow]]\ncount = 2\n\
         [[flow]]\nfrom = \"sta1\"\nto = \"sta2\"\ncount = 1\n[[flow]]\nfrom = \"sta3\"\nkind = \"cbr\"\nac = \"vo\"\n";
     for queue in ["fq_codel", "learnqueue", "wqm"] {

@@ -24,8 +24,8 @@ fn finite_retries_and_eifs_move_it_as_the_refined_model_says() {
     hold(wifi::refined());
 }
 
-/// Downloads of two stations. ns-3 counts a station's frames on the air as part of its half of the
-/// queue; in quell they are in addition to that half. So delays differ (docs/lab/fidelity.md).
+/// Downloads of two stations, whose delays differ (docs/lab/fidelity.md): ns-3 counts a station's
+/// frames on the air as part of its half of the queue; in quell they are in addition to that half.
 const OWN_HALVES: &str = "2 stations, tcp down";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Applications: what sources offer, when they start and stop, and the results of each.
+//! Sources and applications: what they send, when they start and stop, and their results.
 
 use super::common::{gauges_at, measure, measure_with, ms, near, ns, world};
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
@@ -8,8 +8,8 @@ const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo l
 
 #[test]
 fn a_constant_rate_is_exact() {
-    // 1000 bytes of IP at 3 Mbit/s: one packet each 8/3 ms, the first at the start (half the round
-    // trip later here).
+    // 1000 bytes of IP at 3 Mbit/s: one packet every 8/3 ms. The first one reaches the queue half a
+    // round trip (10 ms) after the start.
     let mut w = world(&format!(
         "duration = \"30s\"\n{FAST}[[flow]]\nkind = \"cbr\"\nrate = \"3mbit\"\nsize = 1000\nrtt = \"20ms\"\n"
     ));
@@ -80,8 +80,8 @@ fn on_off_phases_have_their_mean_gaps() {
 
 #[test]
 fn on_off_phases_may_be_shorter_than_their_gaps() {
-    // Phases of 2 ms: 2 packets in one with a mean gap of 1 ms and 0.1 in one with 20 ms, hence 525
-    // a second.
+    // In a phase of 2 ms, the mean number of packets is 2 if the mean gap is 1 ms, and 0.1 if it is
+    // 20 ms: 525 packets a second.
     let mut w = world(&format!(
         "duration = \"200s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"1ms\"\ngap_off = \"20ms\"\n"
     ));
@@ -254,7 +254,7 @@ fn every_flow_has_its_delay_jitter_and_loss() {
     near(delays[0].mean, delays[1].mean, 2.0);
     let jitter = cbr.jitter_ms.expect("packets");
     assert!(jitter > 0.2 && jitter < 10.0, "{jitter}");
-    // Each drop is one flow's or the other's, and packets are lost only at this link.
+    // Packets are lost only in this queue, so the common loss rate is between those of the flows.
     let [a, b] = [cbr, tcp].map(|f| f.loss_rate.expect("packets"));
     let whole = both.loss_rate;
     assert!(
@@ -266,8 +266,8 @@ fn every_flow_has_its_delay_jitter_and_loss() {
         "duration = \"60s\"\n[link]\nrate = \"10mbit\"\ndelay = \"5ms\"\nloss = 0.1\n[[hop]]\nrate = \"10mbit\"\ndelay = \"7ms\"\n\
          [[flow]]\nkind = \"cbr\"\nsize = 986\nrate = \"100kbit\"\nrtt = \"50ms\"\n[[flow]]\ncount = 1\nrate = \"100kbit\"\nrtt = \"50ms\"\n",
     );
-    // Half of the round trip beyond the links' delays, the links' delays, and the time of 1000
-    // bytes twice.
+    // The delay is half of the round trip beyond the links' delays, plus the links' delays one way,
+    // plus the time of 1000 bytes on two links.
     near(
         lossy.flows[0].delay_ms.expect("packets").p50,
         13.0 + 12.0 + 1.6,
@@ -330,7 +330,8 @@ fn a_call_suffers_from_the_queue_that_is_worse() {
     });
     assert!(good.mos > Some(4.3), "{good:?}");
     assert!(bad.mos < Some(2.5), "{bad:?}");
-    // 200 packets at 2 Mbit/s are 1.2 s: no call waits that long, so speech is late or lost.
+    // 200 packets at 2 Mbit/s take 1.2 s, and the playout delay is at most 1 s: speech is late or
+    // lost.
     let ear = bad.mouth_to_ear_ms.map_or(0.0, |ear| ear.mean);
     assert!(ear > 600.0 || bad.late_loss > Some(0.3), "{bad:?}");
 }
@@ -350,7 +351,7 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
     // 60 states a second of 120 + 0.5772 * 36 bytes, less half a byte; headers do not count.
     near(idle.flows[0].goodput_mbps, 60.0 * 140.3 * 8e-6, 0.002);
     near(idle.flows[1].goodput_mbps, 30.0 * 47.8 * 8e-6, 0.001);
-    // A full queue of 100 packets: 120 ms more.
+    // A full queue of 100 packets adds 120 ms.
     let busy = run("[[flow]]\ncount = 2\n");
     let game = &busy.applications[0];
     assert!(game.round_trip_ms.expect("states").p95 > 100.0);
@@ -359,8 +360,8 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
 
 #[test]
 fn a_page_takes_its_round_trips_and_its_bytes() {
-    // On a line so fast that bytes take no time, at least six round trips of 100 ms: name, TCP,
-    // TLS, document, and two rounds of objects.
+    // On this line bytes take hardly any time. A load takes at least six round trips of 100 ms:
+    // name, TCP, TLS, document, and two rounds of objects.
     let text = |more: &str, http: &str| {
         format!(
             "duration = \"300s\"\nwarmup = \"0s\"\n[link]\nrate = \"10gbit\"\nqueue = \"pfifo limit 100000\"\n{more}\
@@ -373,7 +374,7 @@ fn a_page_takes_its_round_trips_and_its_bytes() {
             let page = &r.applications[0];
             let load = page.page_load_ms.expect("pages");
             assert!(load.p50 >= 600.0 && load.p50 < 2500.0, "{http}: {load:?}");
-            // Pages and pauses fill the time; the last of them may be cut off.
+            // Loads and pauses together fill the 300 s; the last one may be cut off.
             let pages = page.pages.expect("pages") as f64;
             near(pages * (load.mean + 1000.0), 300e3, 60e3);
             assert_eq!(page.given_up, Some(0));
@@ -408,7 +409,7 @@ fn a_stream_plays_at_the_rate_that_the_line_has() {
         r.applications[0].clone()
     };
     for adaptation in ["buffer", "rate"] {
-        // Enough for the best quality at all times.
+        // The line is fast enough for the best quality at all times.
         let fast = run("50mbit", adaptation);
         assert_eq!(
             (fast.rate_mbps, fast.rebuffer_ratio),
@@ -416,13 +417,13 @@ fn a_stream_plays_at_the_rate_that_the_line_has() {
         );
         assert_eq!(fast.switches, Some(0));
         assert!(fast.startup_ms.expect("a start").max < 500.0, "{fast:?}");
-        // Too little for that: a rate in between, and no stall.
+        // A slower line: a quality in between, and no stall.
         let slow = run("2mbit", adaptation);
         let rate = slow.rate_mbps.expect("segments");
         assert!(rate > 1.0 && rate < 2.0, "{adaptation}: {slow:?}");
         assert_eq!(slow.rebuffer_ratio, Some(0.0), "{adaptation}: {slow:?}");
     }
-    // Less than the lowest quality, 235 kbit/s: playback stalls for about a third of the time.
+    // Too slow for the lowest quality, 235 kbit/s: playback stalls for about a third of the time.
     let poor = run("170kbit", "buffer");
     assert!(
         poor.rebuffer_ratio > Some(0.25) && poor.rebuffer_ratio < Some(0.45),
@@ -455,7 +456,7 @@ fn clients_that_stop_leave_nothing_behind() {
         "duration = \"60s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"page\"\ncount = 20\nstop = \"30s\"\nstagger = \"1s\"\n\
          [[flow]]\nkind = \"video\"\nstop = \"20s\"\n",
     );
-    // Everything in flight when they stopped has arrived after 40 s.
+    // The packets that were in flight when they stopped have arrived by 40 s.
     let late = measure(
         "duration = \"60s\"\nwarmup = \"40s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"page\"\ncount = 20\nstop = \"30s\"\n\
          stagger = \"1s\"\n[[flow]]\nkind = \"video\"\nstop = \"20s\"\n",
@@ -490,11 +491,11 @@ fn responsiveness_is_that_of_the_round_trips_under_load() {
             30.0,
         );
     }
-    // Round trips of 20 ms would be 3000 a minute. A fair queue serves new connections at once; the
-    // load's own packets wait a few ms.
+    // Round trips of 20 ms alone would be 3000 a minute. A fair queue serves new connections at
+    // once; the packets of the load wait a few ms.
     let fair = run("fq_codel");
     assert!(fair > 2200.0 && fair < 3000.0, "{fair}");
-    // 400 packets at 50 Mbit/s: 97 ms more for all flows.
+    // A queue of 400 packets at 50 Mbit/s adds 97 ms for all flows.
     let fifo = run("pfifo limit 400");
     assert!(fifo > 480.0 && fifo < 800.0, "{fifo}");
 }

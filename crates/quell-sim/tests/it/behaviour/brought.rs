@@ -175,7 +175,7 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
             .run_to_decision(&mut poll)
             .expect_err("a failure")
             .to_string();
-        // At once, not at the end of the run: a hundred packets of 1514 bytes take a quarter of a
+        // The run ends at once, not after 60 s: a hundred packets of 1514 bytes take a quarter of a
         // second.
         assert!(
             session.world.now() < Instant::from_secs(1) && asked < 50,
@@ -191,7 +191,7 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
     assert_eq!(run(Some(MS)), e);
 }
 
-/// Limits the queue to ten packets, and to one less after each second.
+/// Limits the queue to ten packets at first, and to one packet less after each second.
 #[derive(Clone, Debug)]
 struct Steady;
 
@@ -226,7 +226,7 @@ fn a_controller_from_outside_turns_the_knobs_and_the_record_names_it() {
     while w.run_until(Instant::from_secs(4)) != quell_sim::Status::Done {}
     let run = w.record(0.0);
     assert_eq!(run.controller.as_deref(), Some("Steady"));
-    // 10, 9, 8 and 7 packets for a second each.
+    // The limit is 10, 9, 8 and 7 packets for a second each.
     near(run.limit_packets.expect("a moved limit"), 8.5, 1e-9);
     let e = world(&text.replace("fifo", "cake")).set_controller(0, Box::new(Steady));
     assert_eq!(
@@ -249,7 +249,7 @@ fn a_controller_from_outside_turns_the_knobs_and_the_record_names_it() {
     assert_eq!(e.to_string(), "there is no queue 1; choose 0, the only one");
 }
 
-/// Additive increase, multiplicative decrease; notes all calls.
+/// Additive increase, multiplicative decrease; records all calls.
 #[derive(Clone, Debug)]
 struct Aimd {
     window: f64,
@@ -352,7 +352,7 @@ fn a_congestion_control_from_outside_does_as_newreno_does() {
         "{:?}",
         notes.signs
     );
-    // At most one reduction per round trip; `delivered` adds up to the goodput.
+    // There is at most one reduction per round trip, and `delivered` adds up to the goodput.
     assert!(
         notes
             .signs
@@ -372,7 +372,7 @@ fn a_congestion_control_from_outside_does_as_newreno_does() {
             ack.min_rtt >= 40 * MS && ack.rtt.is_none_or(|rtt| rtt >= ack.min_rtt),
             "{ack:?}"
         );
-        // 10 Mbit/s less headers: 1448 of 1514 bytes.
+        // The rates are below 10 Mbit/s, as only 1448 of 1514 bytes are payload.
         assert!(
             ack.rate.is_none_or(|r| r < Rate::from_mbit(10)) && ack.marked == 0,
             "{ack:?}"

@@ -5,7 +5,7 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 use super::common::{measure, near, scenario};
 
-/// 20 Mbit/s down with three flows to a laptop and one to a phone, each host with its own server.
+/// 20 Mbit/s down; three flows to a laptop and one to a phone, each host with a server of its own.
 fn household(queue: &str) -> Run {
     measure(&format!(
         "duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"20mbit\"\nqueue = \"{queue}\"\n\
@@ -49,7 +49,8 @@ fn the_side_that_has_the_hosts_matters() {
     };
     near(upward("cake dual-srchost"), 0.5, 0.03);
     near(upward("cake dual-dsthost"), 0.75, 0.03);
-    // The one server has more flows than any of its clients.
+    // `cake` weights a flow by the flows of its source or of its destination, whichever has more:
+    // here it is always the one server, so flows share alike.
     near(upward("cake"), 0.75, 0.03);
 }
 
@@ -65,7 +66,7 @@ fn voice_below_its_threshold_does_not_wait_behind_downloads() {
         run.tins
     };
     let (marked, plain) = (run("EF"), run("CS0"));
-    // The wait for a full-size packet on the line, 1.2 ms, and the packet's own time.
+    // A voice packet waits at most for a full-size packet on the line, 1.2 ms, plus its own time.
     assert!(marked[3].peak_delay_ms < 2.5, "{:?}", marked[3]);
     assert!(plain[1].average_delay_ms > 3.0, "{:?}", plain[1]);
     assert_eq!((plain[3].packets, plain[1].share), (0, 1.0));
@@ -130,7 +131,7 @@ fn the_ack_filter_spares_a_narrow_up_link() {
 
 #[test]
 fn atm_costs_a_small_packet_two_cells() {
-    // 52 bytes and 40 of overhead are two cells, 106 bytes.
+    // 52 bytes and 40 bytes of overhead take two cells of 53 bytes.
     let rate = |words: &str| {
         let run = measure(&format!(
             "duration = \"4s\"\nwarmup = \"1s\"\n[link]\nrate = \"100mbit\"\nqueue = \"cake bandwidth 1mbit {words}\"\n\
@@ -138,7 +139,8 @@ fn atm_costs_a_small_packet_two_cells() {
         ));
         run.throughput_mbps
     };
-    // Bytes that CAKE counts: 66 with the Ethernet header; 106; 66 + 18 - 14, but at least 64.
+    // Bytes that CAKE counts per packet: 66 with the Ethernet header; 106; 52 + 18, at least 64;
+    // and 66 + 18 with `raw`, which keeps the Ethernet header.
     near(rate(""), 1.0, 0.01);
     near(rate("pppoe-llcsnap"), 66.0 / 106.0, 0.01);
     near(rate("docsis"), 66.0 / 70.0, 0.01);

@@ -13,7 +13,7 @@ pub fn scenario(text: &str) -> Scenario {
     Scenario::parse(text, "behaviour", &Overrides::default()).expect("a well-formed scenario")
 }
 
-/// A world with the queue that its text names.
+/// A world, with seed 1 and the queue that the text names.
 pub fn world(text: &str) -> World {
     let scenario = Arc::new(scenario(text));
     let queue = scenario.link.queue.clone();
@@ -38,18 +38,18 @@ pub fn measure_with(text: &str, seed: u64, series_bin: Option<Duration>) -> Run 
     quell_sim::run(&scenario, &scenario.link.queue, seed, &options, &never).expect("a run")
 }
 
-/// Runs on to `at` and reads the bottleneck.
+/// Runs the world to `at` and returns the gauges of the bottleneck.
 pub fn gauges_at(world: &mut World, at: Instant) -> Gauges {
     while world.run_until(at) != Status::Done {}
     world.gauges(0)
 }
 
-/// Milliseconds to send these bytes at this rate.
+/// Transmission time of these bytes at this rate, ms.
 pub fn ms(bytes: u32, bps: f64) -> f64 {
     f64::from(bytes) * 8e3 / bps
 }
 
-/// Time to send these bytes at this rate.
+/// Transmission time of these bytes at this rate.
 pub fn ns(bytes: u64, bps: u64) -> Duration {
     bytes * 8 * SEC / bps
 }

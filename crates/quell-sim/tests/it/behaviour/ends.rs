@@ -1,4 +1,4 @@
-//! A sender and a receiver without a network between them: the contents of their packets.
+//! A TCP sender and a receiver without a network between them: the contents of their packets.
 
 use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 use quell_qdisc::{Ecn, Packet};
@@ -90,8 +90,8 @@ impl Ends {
         ends
     }
 
-    /// A round trip: `fate` changes each packet in flight, or drops it. Returns the packets that
-    /// the ACKs release.
+    /// One round trip. `fate` may change a packet in flight, and returns false to drop it. Returns
+    /// the packets that the ACKs release.
     fn round(&mut self, mut fate: impl FnMut(&mut Pkt) -> bool) -> Vec<Pkt> {
         let under_way = std::mem::take(&mut self.tape.0);
         let mut acks = Vec::new();
@@ -250,8 +250,8 @@ fn sack_blocks_make_acks_longer() {
 
 #[test]
 fn limited_transmit_sends_on_the_first_two_duplicates() {
-    // Of three segments the first is lost: two duplicate ACKs, each of which sends a new segment
-    // (RFC 3042).
+    // The first of three segments is lost. The two duplicate ACKs send a new segment each (RFC
+    // 3042).
     for (limited, sack) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut ends = Ends::with(Cc::NewReno, |c| {
             (c.iw, c.limited_transmit, c.sack) = (3, limited, sack);

@@ -1,4 +1,4 @@
-//! `rlaqm learn` and `lfq learn`, networks that continue to learn, in a world.
+//! `rlaqm learn` and `lfq learn`, whose networks continue to learn, in a world.
 
 use std::any::Any;
 
@@ -34,7 +34,7 @@ fn rlaqm_learn_tries_its_new_network_and_a_clone_of_its_world_continues_equally(
     assert_eq!(progress(&one), progress(&other));
     let hash = |world: &mut World| world.record(0.0).trace_hash;
     assert_eq!(hash(&mut one), hash(&mut other));
-    // So does the same seed, from the start.
+    // A new world with the same seed runs equally, too.
     let mut again = link("rlaqm learn");
     again.run_until(NEVER);
     assert_eq!(hash(&mut one), hash(&mut again));
@@ -77,8 +77,8 @@ fn lfq_progress(world: &World) -> lfq::learn::Progress {
     learning.expect("lfq learn").progress()
 }
 
-/// The reward of `lfq alpha 10 learn` for the whole queue in the last 200 s: throughput,
-/// 1e6 bytes/s, less 10/s times the mean of the queued data.
+/// The reward of `lfq alpha 10 learn` for the whole queue in the last 200 s, 1e6 bytes/s:
+/// throughput less 10/s times the mean of the queued bytes.
 fn reward_at_the_end(world: &mut World) -> f64 {
     let before = gauges_at(world, Instant::from_secs(1400));
     let after = gauges_at(world, NEVER);
@@ -93,7 +93,7 @@ fn lfq_learn_earns_more_than_the_frozen_network_on_a_link_unlike_those_of_its_tr
     let mut frozen = flows("lfq alpha 10");
     let [learned, before] = [&mut learning, &mut frozen].map(reward_at_the_end);
     println!("{learned} {before} {:?}", lfq_progress(&learning));
-    // No step is so large that an answer is not finite.
+    // No learned network gave an output that is not finite, so the first one was never restored.
     assert_eq!(lfq_progress(&learning).reset, 0);
     // A full link without a queue earns 0.375.
     assert!(learned > 0.2 && before < 0.0, "{learned} {before}");

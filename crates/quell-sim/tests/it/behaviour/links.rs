@@ -9,7 +9,7 @@ use quell_sim::{Status, World};
 
 use super::common::{gauges_at, measure, measure_with, near, scenario, world};
 
-/// `packets` of 1500 bytes of IP that arrive within microseconds, at time 0.
+/// `packets` of 1500 bytes of IP that arrive 1.2 us apart, from time 0 on.
 fn burst(packets: u64) -> String {
     let stop = packets * 1200 - 1;
     format!(
@@ -30,7 +30,7 @@ fn a_schedule_changes_the_rate_at_its_times() {
         .into_iter()
         .enumerate()
     {
-        // A packet is counted when its transmission begins: 12 kbit more or less.
+        // A packet counts when its transmission begins, so a bin may have 12 kbit more or less.
         near(s.throughput_mbps[bin], mbps, 0.0122);
         near(s.capacity_mbps[bin], mbps, 1e-9);
     }
@@ -38,7 +38,7 @@ fn a_schedule_changes_the_rate_at_its_times() {
     near(r.utilisation, 1.0, 0.001);
 }
 
-/// A scenario over a trace of these milliseconds.
+/// A scenario over a trace with opportunities at these milliseconds.
 fn traced(ms: &[u64], rest: &str) -> Arc<Scenario> {
     let mut s = scenario(&format!(
         "warmup = \"0s\"\n[link]\nrate = \"1mbit\"\noverhead = 4\nqueue = \"pfifo limit 1000\"\n{rest}"
@@ -60,14 +60,15 @@ fn run_traced(ms: &[u64], rest: &str) -> quell_link::record::Run {
 
 #[test]
 fn a_busy_queue_uses_every_opportunity_of_a_trace() {
-    // 1504 bytes with the overhead of 4: exactly one opportunity each; four in 30 ms.
+    // A packet of 1504 bytes, with the overhead of 4, takes exactly one opportunity. There are four
+    // in 30 ms.
     let r = run_traced(
         &[10, 20, 20, 30],
         "[[flow]]\nkind = \"cbr\"\nrate = \"9mbit\"\n",
     );
     near(r.capacity_mbps, 4.0 * 1504.0 * 8.0 / 30e3, 1e-3);
     near(r.utilisation, 1.0, 1e-3);
-    // Packets of any size use the same bytes.
+    // Smaller packets use all bytes of the opportunities, too.
     let r = run_traced(
         &[10, 20, 20, 30],
         "[[flow]]\nkind = \"cbr\"\nrate = \"9mbit\"\nsize = 700\n",
@@ -77,15 +78,15 @@ fn a_busy_queue_uses_every_opportunity_of_a_trace() {
 
 #[test]
 fn opportunities_of_a_trace_that_an_empty_queue_cannot_use_are_lost() {
-    // A packet for one opportunity every 45 ms, in which there are 6 opportunities.
+    // One packet, which takes one opportunity, every 45 ms; in this time there are 6 opportunities.
     let r = run_traced(
         &[10, 20, 20, 30],
         "[[flow]]\nkind = \"cbr\"\nrate = \"266667bit\"\nsize = 1500\n",
     );
     near(r.utilisation, 1.0 / 6.0, 1e-3);
     assert_eq!(r.sojourn_ms.max, 0.0, "and none is saved up for a queue");
-    // SYN at 0: through at 10 ms, answered at 23 ms; the data are through at 30 ms and acknowledged
-    // at 43 ms.
+    // The SYN enters the queue at 0, is sent at 10 ms and answered at 23 ms; the data are sent at
+    // 30 ms and acknowledged at 43 ms.
     let r = run_traced(
         &[10, 20, 20, 30],
         "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"13ms\"\n",
@@ -97,15 +98,15 @@ fn opportunities_of_a_trace_that_an_empty_queue_cannot_use_are_lost() {
 
 #[test]
 fn a_packet_begun_keeps_its_place_in_a_trace() {
-    // 904 bytes each: five packets use three opportunities of 1504 bytes, and no byte between
-    // packets is lost.
+    // Packets of 904 bytes: an opportunity of 1504 bytes may send the rest of one packet and the
+    // beginning of the next, and no byte between packets is lost.
     let s = traced(
         &[10],
         "[[flow]]\nkind = \"cbr\"\nrate = \"1gbit\"\nsize = 900\nrtt = \"1us\"\nstop = \"70us\"\n",
     );
     let mut w = World::builder(s.clone()).seed(1).build().expect("a world");
-    // Ten arrive within 70 us; one is in service. Bytes sent by each opportunity: 1504, 3008, 4512,
-    // 6016.
+    // Ten arrive within 70 us; one is in service. Bytes sent up to each opportunity: 1504, 3008,
+    // 4512, 6016.
     for (at, left) in [(1, 9), (11, 8), (21, 6), (31, 5), (41, 3)] {
         assert_eq!(
             gauges_at(&mut w, Instant::from_millis(at)).backlog_packets,
@@ -117,9 +118,9 @@ fn a_packet_begun_keeps_its_place_in_a_trace() {
 
 #[test]
 fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
-    // 8 Mbit/s: a byte each microsecond. The bucket of 1600 bytes is not in debt before the first
-    // two packets of 1514. The third waits until 3028 - 1600 bytes are paid, each further packet
-    // for 1514 more.
+    // 8 Mbit/s are a byte per microsecond. The bucket of 1600 bytes is not in debt before each of
+    // the first two packets of 1514 bytes. The third packet waits until 3028 - 1600 bytes are paid,
+    // each further packet for 1514 bytes more.
     let mut w = world(&format!(
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
@@ -133,7 +134,7 @@ fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
         );
         assert_eq!(gauges_at(&mut w, Instant::ZERO + due + US).departures, k);
     }
-    // A larger bucket passes as many packets as it holds, and one more.
+    // A larger bucket lets as many packets pass as it holds, and one more.
     let mut w = world(&format!(
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nburst = 6056\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
@@ -146,7 +147,7 @@ fn slow_links_and_large_buckets_do_not_overflow() {
     let r = measure(
         "duration = \"20000s\"\nwarmup = \"0s\"\n[link]\nrate = \"10bit\"\nqueue = \"pfifo\"\n[[flow]]\nkind = \"cbr\"\nrate = \"100bit\"\nsize = 236\n",
     );
-    // 250 bytes each: 200 s.
+    // A packet of 250 bytes takes 200 s.
     assert_eq!(r.packets, 100);
     let r = measure(
         "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"10kbit\"\nshaper = \"htb\"\nburst = \"1gb\"\nqueue = \"pfifo\"\n\
@@ -199,7 +200,7 @@ fn random_loss_has_its_rate() {
             "duration = \"100s\"\nwarmup = \"0s\"\n[link]\nrate = \"100mbit\"\nloss = 0.02\nshaper = \"{shaper}\"\nqueue = \"pfifo\"\n\
              [[flow]]\nkind = \"cbr\"\nrate = \"12mbit\"\n"
         ));
-        // A binomial count of 100,000 packets.
+        // The number of lost packets is binomial, of 100,000.
         let lost = r.drops_by_cause.link as f64;
         near(lost, 2000.0, 4.0 * (1e5f64 * 0.02 * 0.98).sqrt());
         near(

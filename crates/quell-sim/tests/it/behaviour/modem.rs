@@ -1,5 +1,5 @@
-//! A modem of unknown rate on the network's side of a shaper, probes through both, and loops that
-//! set the shaper's rate.
+//! A modem of unknown rate on the network's side of a shaper, probes through both, and controllers
+//! that set the shaper's rate.
 
 use std::sync::{Arc, Mutex};
 
@@ -92,7 +92,7 @@ fn a_way_with_a_hop_and_modems_stays_as_long_as_it_was() {
     assert_eq!(run.hops.len(), 1);
 }
 
-/// Notes the answers to probes.
+/// A controller that records the answers to probes and sets nothing.
 #[derive(Clone, Debug)]
 struct Listener(Arc<Mutex<Vec<Echo>>>);
 
@@ -109,8 +109,8 @@ impl Control for Listener {
     }
 }
 
-/// The answers that the controllers of both directions get on an idle line, with these keys for its
-/// probes.
+/// The answers that the controllers of both directions get on an idle line whose probes have these
+/// keys.
 fn heard(keys: &str) -> [Vec<Echo>; 2] {
     let text = format!(
         "duration = \"30s\"\n[link]\nrate = \"1gbit\"\ndelay = \"2ms\"\nmodem_rate = \"100mbit\"\n[link.up]\nmodem_rate = \"100mbit\"\n\
@@ -161,7 +161,7 @@ fn without_timestamps_only_the_round_trip_is_known_and_probes_end() {
 
 #[test]
 fn loops_find_a_rate_that_they_were_not_given() {
-    // Even the reflectors' jitter sometimes lowers pace's rate below the line's.
+    // The reflectors' jitter alone sometimes lowers pace's rate below the line's.
     let [down, up] = modems(&run(&line("pace ingress", "pace")));
     assert!(down.0 > 0.85 && up.0 > 0.85, "{down:?} {up:?}");
     assert!(down.1 < 60.0 && up.1 < 60.0, "{down:?} {up:?}");
@@ -193,8 +193,8 @@ fn without_reflectors_sqm_autorate_falls_to_its_minimum_and_pace_does_not_collap
 
 #[test]
 fn without_reflectors_downloads_from_near_by_use_the_line() {
-    // Less than a packet's time between an ACK and the data that it releases: here the utilisation
-    // down was once 55 %.
+    // Between an ACK and the data that it releases is less than a packet's time. An earlier version
+    // of `pace` used only 55 % of the line down here.
     let text =
         line("pace ingress", "pace").replace("kind = \"ping\"\ncount = 6", "kind = \"call\"");
     let text = text.replace("count = 4\nrtt = \"30ms\"", "count = 10\nrtt = \"1ms\"");
@@ -204,7 +204,7 @@ fn without_reflectors_downloads_from_near_by_use_the_line() {
 }
 
 /// Bytes that the modems carry from 15 to 40 s, down and up, while the far host `liar` and the
-/// first reflector lie.
+/// first reflector delay their answers.
 fn lied_to(text: &str, liar: &str) -> [f64; 2] {
     let mut w = world(text);
     w.lie(DelayAttack {
@@ -238,7 +238,8 @@ fn one_far_host_or_reflector_that_holds_its_answers_back_costs_little_of_the_lin
     for text in [probed, by_traffic] {
         let lied = lied_to(&text, "liar");
         for (way, honest) in lied_to(&text, "absent").into_iter().enumerate() {
-            // A lying reflector lies in both runs.
+            // With probes, the reflector lies in both runs, so there is no honest run to compare
+            // with.
             let least = if text.contains("ping") {
                 0.85 * [20e6, 5e6][way] / 8.0 * 25.0 * 0.9
             } else {
@@ -256,7 +257,7 @@ fn a_reflector_that_lies_beside_two_that_seldom_answer_does_not_choke_the_line()
     let one = two.replace("count = 2\nloss = 0.9", "count = 1\nloss = 0.0");
     let ping = "[[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n";
     let text = line("pace ingress", "pace").replace(ping, &format!("{one}{two}"));
-    // A fifth was used down while the last delay of a reflector counted for 1 s.
+    // When the last delay of a reflector counted for 1 s, only a fifth of the line down was used.
     let [down, up] = lied_to(&text, "absent");
     let all = [20e6, 5e6].map(|rate| rate / 8.0 * 25.0);
     assert!(
@@ -271,7 +272,8 @@ fn a_reflector_that_lies_while_the_others_are_silent_does_not_choke_a_line_with_
     let two = one.replace("count = 1", "count = 2\nstop = \"14s\"");
     let ping = "[[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n";
     let text = line("pace ingress", "pace").replace(ping, &format!("{one}{two}"));
-    // A fifth was used down while TCP traffic was not evidence beside the one that lies.
+    // When TCP traffic did not count as evidence beside the reflector that lies, only a fifth of
+    // the line down was used.
     let used = lied_to(&text, "absent");
     for (way, rate) in [20e6, 5e6].into_iter().enumerate() {
         assert!(used[way] > 0.7 * rate / 8.0 * 25.0, "{way}: {used:?}");
@@ -297,7 +299,8 @@ fn a_far_host_that_lies_beside_connections_of_two_seconds_to_others_does_not_cho
         download("liar", ""),
         short.collect::<String>()
     );
-    // A seventh was used while the liar's delay kept each of them from being judged.
+    // When the liar's delay prevented the evaluation of the other hosts, only a seventh of the line
+    // was used.
     let [down, _] = lied_to(&text, "liar");
     assert!(down > 0.7 * 20e6 / 8.0 * 25.0, "{down}");
 }
@@ -311,7 +314,7 @@ fn a_far_host_whose_lie_pauses_does_not_slow_connections_of_moments_to_others() 
             "[[flow]]\nkind = \"{kind}\"\nrtt = \"30ms\"\nrate = \"100kbit\"\nto_host = \"liar\"\n"
         );
     }
-    // Three fifths of the line down.
+    // These transfers use three fifths of the line down.
     for at in (0..40_000).step_by(50) {
         text += &format!(
             "[[flow]]\nkind = \"download\"\nrtt = \"30ms\"\nbytes = 75000\nstart = \"{at}ms\"\nto_host = \"{at}\"\n"
@@ -329,7 +332,7 @@ fn a_far_host_whose_lie_pauses_does_not_slow_connections_of_moments_to_others() 
         w.run_until(NEVER);
         w.record(0.0).fct_ms.expect("transfers").mean
     };
-    // With pauses they took 4.5 times as long.
+    // With an earlier version of `pace`, transfers took 4.5 times as long if the lie had pauses.
     let (lasts, pauses) = (
         transfers((Duration::ZERO, Duration::ZERO)),
         transfers((6 * SEC, 11 * SEC / 2)),
@@ -350,8 +353,8 @@ fn a_modem_of_a_hop_and_a_ping_without_a_way_up_are_refused() {
     assert!(error(ping).contains("kind: a ping needs a way up; write a [link.up] table"));
 }
 
-/// The share of five datagram streams of 1 Mbit/s that arrives from 20 to 50 s, while a flood of
-/// this rate, which does not slow down, overloads the line.
+/// The share of five datagram streams of 1 Mbit/s that arrives from 20 to 50 s, while datagrams at
+/// the rate `flood`, which do not slow down, overload the line.
 fn flooded(flood: &str, queue: &str, probes: &str) -> f64 {
     let run = run(&format!(
         "duration = \"50s\"\nwarmup = \"20s\"\n[link]\nrate = \"1gbit\"\nqueue = \"{queue}\"\nmodem_rate = \"20mbit\"\n\
@@ -371,7 +374,7 @@ fn a_flood_that_does_not_slow_down_costs_small_streams_no_more_than_without_a_sh
         let fifo = flooded(flood, "pfifo", probes);
         for probes in [probes, ""] {
             // A shaper that mistakes its own throughput for the line's capacity falls to 0.1
-            // Mbit/s: 7 to 8 % arrived, instead of 72 and 61 % without a shaper.
+            // Mbit/s. With such a shaper 7 to 8 % arrived; without a shaper it was 72 and 61 %.
             let paced = flooded(flood, "pace ingress", probes);
             assert!(paced > 0.9 * fifo, "{flood} {probes}: {paced}, {fifo}");
         }
@@ -390,8 +393,8 @@ fn streams_that_need_more_than_the_line_get_nearly_what_they_get_without_a_shape
         let streams = run.flows.iter().filter(|flow| flow.name == "streams");
         streams.map(|flow| flow.goodput_mbps).sum::<f64>() / 9.0
     };
-    // 80 % with `pace`, which lets all pass after 8 s of overload (before it did, 61 %); without a
-    // shaper 85 %.
+    // 80 % with `pace`, which stops shaping after 8 s of overload (61 % if it does not); 85 %
+    // without a shaper.
     let (paced, fifo) = (share("pace ingress"), share("pfifo"));
     assert!(paced > 0.9 * fifo, "{paced}, {fifo}");
 }

@@ -1,4 +1,5 @@
-//! Controllers outside of the world; results do not depend on a caller's steps through time.
+//! Controllers outside the world. Results do not depend on the steps in which a caller advances
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -40,8 +41,8 @@ fn a_controller_is_asked_at_exact_multiples_of_its_period() {
     let mut w = world(BUSY);
     w.set_outside(0, 30 * MS).expect("such a queue");
     let mut asked = Vec::new();
-    // A decision that is due at the end of a slice comes at the start of the next, whatever the
-    // slices.
+    // A decision that is due at the end of a slice is requested at the start of the next one,
+    // whatever the slices.
     for end in [1, 29, 30, 31, 90, 1000, 1001, 2000] {
         asked.extend(controlled(&mut w, Instant::from_millis(end), |_| {
             Knobs::default()
@@ -71,7 +72,8 @@ fn a_controller_may_take_over_in_the_middle() {
 fn knobs_take_effect_at_once() {
     let mut w = world(BUSY);
     w.set_outside(0, 500 * MS).expect("such a queue");
-    // A packet takes 1 ms, in which two arrive: the queue is always at its limit.
+    // Two packets arrive in the time that one takes to send, 1 ms: the queue is always at its
+    // limit.
     let mut limits = [40, 10, 70].into_iter();
     let mut seen = Vec::new();
     controlled(&mut w, Instant::from_secs(2), |g| {
@@ -87,7 +89,7 @@ fn knobs_take_effect_at_once() {
         assert!(backlog.abs_diff(*limit) <= 1, "{seen:?}");
     }
     let r = w.record(0.0);
-    // 100, 40, 10 and 70 packets for half a second each.
+    // The limit is 100, 40, 10 and 70 packets for half a second each.
     near(r.limit_packets.expect("a moved limit"), 55.0, 1e-9);
     // First everything is dropped on arrival, then nothing.
     let mut w = world(BUSY);
@@ -131,7 +133,7 @@ fn steps_through_time_leave_no_trace() {
     assert_eq!(whole, record(Duration::from_nanos(100_003)));
 }
 
-/// The limit of a flow.
+/// Knobs that set a limit.
 fn limit(packets: u32) -> Knobs {
     Knobs {
         limit_packets: Some(packets),
@@ -267,7 +269,7 @@ fn a_session_fails_where_a_packet_waits_and_no_decision_comes() {
     let wanted = "a packet waits for a decision about queue 0; set its knobs before you continue";
     let e = session(&w).complete(&stop).expect_err("no decision");
     assert_eq!(e.to_string(), wanted);
-    // With an answer it runs to the next question.
+    // After an answer it runs to the next question.
     let mut session = session(&w);
     for _ in 0..5 {
         let asked = session.run_to_decision(&mut || Ok(())).expect("a question");
@@ -327,7 +329,7 @@ fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
     }
 }
 
-/// A controller that decides every `.0` and sets nothing.
+/// A controller that decides with this period and sets nothing.
 #[derive(Clone, Debug)]
 struct Idle(Duration);
 

@@ -17,7 +17,7 @@ fn drop_all(w: &mut World, on: bool) {
     w.set_knobs(0, None, &knobs).expect("such a knob");
 }
 
-/// Drops what arrives from `at` on, until at least `count` packets are dropped; returns their
+/// Drops all arrivals from `at` on until at least `count` packets are dropped. Returns their
 /// number.
 fn lose(w: &mut World, at: Instant, count: u64) -> u64 {
     let before = gauges_at(w, at).drops_early;
@@ -32,7 +32,7 @@ fn lose(w: &mut World, at: Instant, count: u64) -> u64 {
     lost
 }
 
-/// Finishes the run; returns completion time in ms and retransmissions of its first flow.
+/// Finishes the run. Returns the completion time, ms, and the retransmissions of the first flow.
 fn finish(mut w: World, end: Instant) -> (f64, u64) {
     gauges_at(&mut w, end);
     let r = w.record(0.0);
@@ -61,8 +61,8 @@ fn newreno_without_sack_repairs_one_loss_per_round_trip_and_never_times_out() {
         let (fct, again) = finish(w, Instant::from_secs(100));
         // A timeout would send the whole window again.
         assert_eq!(again, lost, "each lost segment again, and none besides");
-        // RFC 6582: a partial ACK for each loss but the last. Meanwhile new data are sent with half
-        // the window or less, which then grows by one each round trip.
+        // RFC 6582: there is a partial ACK for each loss except the last. Meanwhile new data are
+        // sent with half the window or less, which then grows by one each round trip.
         let rounds = (fct - clean) / 100.0;
         let (low, high) = (0.5 * lost as f64, 3.0 * lost as f64 + 8.0);
         assert!(
@@ -114,7 +114,8 @@ fn the_retransmission_timeout_follows_its_options() {
         (50, "min_rto = \"10ms\"\nrto = \"ns3\"\n", 150.0),
     ] {
         let fct = lone_segment(keys, rtt, 1);
-        // The RTT sample includes the SYN's own 0.06 ms, which counts at most three times.
+        // The RTT sample includes the SYN's transmission time, 0.06 ms, which counts at most three
+        // times.
         near(fct, 2.0 * rtt as f64 + rto + packets, 0.2);
     }
 }
@@ -155,16 +156,16 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
         r.flows[0].fct_ms.expect("a completion time").max
     };
     let packet = ms(1514, 10e6);
-    // SYN, eight segments; two smoothed round trips and two jiffies (RFC 8985, section 7.2) after
-    // the last ACK the tenth segment is sent again, and its SACK shows that the ninth is lost. The
-    // smoothed RTT includes some of the eight packets' queueing.
+    // After the SYN, eight segments arrive. Two smoothed round trips and two jiffies (RFC 8985,
+    // section 7.2) after the last ACK the tenth segment is sent again, and its SACK shows that the
+    // ninth is lost. The smoothed RTT includes some of the eight packets' queueing.
     let wanted = |srtt: f64| 50.0 + 8.0 * packet + 50.0 + 2.0 * srtt + 2.0 + 2.0 * (50.0 + packet);
     let fct = run("");
     assert!(
         (wanted(50.0)..wanted(50.0 + 5.0 * packet)).contains(&fct),
         "{fct}"
     );
-    // Without SACK there is no probe: the timeout, then one segment at a time.
+    // Without SACK there is no probe: the timeout expires, then one segment at a time is sent.
     assert!(run("sack = false\n") > 50.0 + 50.0 + 250.0 + 100.0);
 }
 
@@ -213,7 +214,7 @@ fn the_receive_buffer_bounds_the_window() {
 #[test]
 fn newreno_without_sack_is_as_in_linux() {
     // Linux 7.2.12 in virtual time with tcp_sack = 0, 10 Mbit/s, 20 ms, 30 s of which 5 s are
-    // warm-up: goodput in Mbit/s, mean and p95 of the backlog in ms, segments sent again.
+    // warm-up: goodput in Mbit/s, mean and p95 of the backlog in ms, retransmissions.
     for (queue, count, goodput, mean, p95, again) in [
         ("pfifo limit 50", 1, 9.549, 41.0, 57.0, 14.0),
         ("pfifo limit 50", 4, 9.550, 45.9, 58.2, 206.0),

@@ -21,7 +21,7 @@ fn a_third_of_all_packets_lost_still_completes_a_transfer() {
                 ));
                 let done: u64 = r.flows.iter().map(|f| f.completed).sum();
                 assert_eq!(done, 4, "{cc}, sack {sack}, {up:?}");
-                // 104 segments, each sent 1 / 0.7 times on average.
+                // Four transfers of 104 segments, each sent 1 / 0.7 times on average.
                 let again: u64 = r.flows.iter().map(|f| f.retransmits).sum();
                 assert!((110..1200).contains(&again), "{cc}: {again} of 416");
             }
@@ -68,8 +68,8 @@ fn every_sender_survives_an_outage_of_ten_seconds() {
 
 #[test]
 fn a_sender_in_the_dark_backs_off() {
-    // Everything is lost for 10 s: with an RTO of about 220 ms, one tail loss probe and then
-    // retransmissions after 0.2, 0.7, 1.5, 3.3 and 6.8 s.
+    // Everything is lost for 10 s. With an RTO of about 220 ms there is one tail loss probe, and
+    // then retransmissions after 0.2, 0.7, 1.5, 3.3 and 6.8 s.
     let mut w = world(
         "duration = \"40s\"\nwarmup = \"5s\"\n[link]\nrate = \"10mbit\"\nqueue = \"fifo limit 50\"\n[[flow]]\ncc = \"cubic\"\ncount = 1\n",
     );
@@ -91,9 +91,9 @@ fn a_sender_in_the_dark_backs_off() {
 
 #[test]
 fn a_spurious_timeout_is_undone() {
-    // From 20 Mbit/s to 500 kbit/s: the 60 packets in flight take 1.5 s, six times the timeout, and
-    // none is lost. F-RTO and timestamps show this, so hardly any of the window is sent again, as
-    // it would be after a real timeout.
+    // The rate falls from 20 Mbit/s to 500 kbit/s: the 60 packets in flight take 1.5 s, six times
+    // the timeout, and none is lost. F-RTO and timestamps show this. After a real timeout the whole
+    // window would be sent again; here hardly any of it is.
     for cc in ["newreno", "cubic"] {
         let r = measure(&format!(
             "duration = \"30s\"\nwarmup = \"5s\"\n[link]\nschedule = [[\"0s\", \"20mbit\"], [\"10s\", \"500kbit\"]]\nqueue = \"pfifo limit 10000\"\n\
@@ -111,7 +111,7 @@ fn a_spurious_timeout_is_undone() {
 
 #[test]
 fn a_delay_spike_leaves_the_window_as_it_was() {
-    // For two seconds almost nothing passes, then the old rate returns: a window that was kept
+    // For two seconds almost nothing passes, then the old rate returns. If the window is kept, it
     // fills the link at once.
     for cc in ["newreno", "cubic"] {
         let r = measure_with(

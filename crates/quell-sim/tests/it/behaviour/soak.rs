@@ -1,4 +1,4 @@
-//! Hundreds of random scenarios, drawn from everything that the file format allows.
+//! Hundreds of random scenarios with most of the keys that the file format allows.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use quell_sim::{Status, World};
 
 use super::common::scenario;
 
-/// A random one of these.
+/// A random element of the list.
 fn one<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
     from[rng.below(from.len() as u64) as usize]
 }
 
-/// A random number between these, log-uniform.
+/// A random number from `low` to `high`, log-uniform.
 fn between(rng: &mut Rng, low: f64, high: f64) -> u64 {
     (low * (high / low).powf(rng.f64())) as u64
 }
@@ -201,7 +201,8 @@ fn draw(rng: &mut Rng) -> String {
     link(rng, &mut text, true);
     if chance(rng, 0.5) {
         text += "[link.up]\n";
-        // The link's keys must not be inherited: a trace has no token bucket.
+        // Keys of [link] that do not fit this link must not be inherited: a trace has no token
+        // bucket.
         let mut up = String::new();
         link(rng, &mut up, true);
         if text.contains("shaper") && !up.contains("shaper") {
@@ -231,8 +232,8 @@ fn run_to(w: &mut World, end: Instant) {
     while w.run_until(end) != Status::Done {}
 }
 
-/// Bytes that may have left the queue beyond the link's capacity: the contents of the bucket and of
-/// the device queue, the packet in service.
+/// Maximum bytes that may have left the queue beyond the link's capacity: the contents of the
+/// bucket and of the device queue, and the packet in service.
 fn slack(s: &Scenario) -> f64 {
     let burst = match s.link.shaper {
         Shaper::Htb { burst } => burst,
@@ -241,7 +242,7 @@ fn slack(s: &Scenario) -> f64 {
     f64::from(burst) + 66_000.0 * f64::from(s.link.nic + 1)
 }
 
-/// Runs one scenario, checks what holds for all, and returns the number of events.
+/// Runs one scenario, checks the properties that hold for all, and returns the number of events.
 fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
     let s = Arc::new(scenario(text));
     let mut w = World::builder(s.clone())
@@ -274,7 +275,7 @@ fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
     );
     let seconds = s.duration.as_secs_f64();
     let offered = match &s.link.rate {
-        // Whole opportunities.
+        // A trace has whole opportunities of 1504 bytes.
         Capacity::Trace(_) => r.capacity_mbps + 2.0 * 1504.0 * 8e-6 / seconds,
         _ => r.capacity_mbps,
     } + slack(&s) * 8e-6 / seconds;

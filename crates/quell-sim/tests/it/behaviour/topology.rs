@@ -1,4 +1,4 @@
-//! Paths of several queues, and both directions.
+//! Paths of several queues, in both directions.
 
 use quell_sim::{Status, World};
 
@@ -19,8 +19,9 @@ fn three_hops(rest: &str) -> String {
     text + rest
 }
 
-/// Completion time, ms, of a transfer of one segment: two round trips, and the time of SYN, data
-/// and their answers on each link.
+/// Completion time, ms, of a transfer of one segment: two round trips, and the transmission times
+/// of SYN, data and their answers. `data` and `acks` have the rate, Mbit/s, and the overhead of
+/// each link.
 fn one_segment(rtt: f64, data: &[(u64, u32)], acks: &[(u64, u32)]) -> f64 {
     let take = |links: &[(u64, u32)], packets: [u32; 2]| -> f64 {
         let one = |(rate, overhead): &(u64, u32)| {
@@ -44,7 +45,7 @@ fn the_base_round_trip_holds_through_three_hops() {
         let fct = r.flows[0].fct_ms.expect("a completion time").max;
         near(fct, one_segment(f64::from(rtt), &links, &[]), 1e-4);
     }
-    // Only the last two hops, with delays of 50 ms one way.
+    // A path of the last two hops alone, with a delay of 50 ms one way.
     let r = measure(&three_hops(
         "[[flow]]\ncount = 1\nbytes = 1448\nhops = [1, 2]\n",
     ));
@@ -57,7 +58,7 @@ fn acks_meet_the_up_link() {
     let links: Vec<(u64, u32)> = HOPS.iter().map(|h| (h.0, h.2)).collect();
     let up = "[link.up]\nrate = \"1mbit\"\ndelay = \"5ms\"\noverhead = 30\nqueue = \"pfifo limit 1000\"\n";
     let text = |flow: &str| three_hops(flow).replacen("[[hop]]", &format!("{up}[[hop]]"), 1);
-    // 10 ms down, 5 ms up, and the hops' delays in both directions.
+    // The minimum is 10 ms down, 5 ms up, and the hops' delays in both directions: 115 ms.
     for rtt in [115, 150] {
         let r = measure(&text(&format!(
             "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"{rtt}ms\"\n"
@@ -65,7 +66,7 @@ fn acks_meet_the_up_link() {
         let fct = r.flows[0].fct_ms.expect("a completion time").max;
         near(fct, one_segment(f64::from(rtt), &links, &[(1, 30)]), 1e-4);
     }
-    // Data go up and ACKs come down through [link].
+    // Data pass [link.up], and ACKs pass [link].
     let r = measure(&text(
         "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"60ms\"\ndirection = \"up\"\n",
     ));
@@ -76,8 +77,8 @@ fn acks_meet_the_up_link() {
 
 #[test]
 fn packets_and_acks_enter_each_queue_at_their_time() {
-    // A round trip of 200 ms with links of 10 ms down and 30 ms up: of the other 160 ms, half are
-    // before the link down, half between the links.
+    // The round trip is 200 ms; the links have 10 ms down and 30 ms up. Half of the other 160 ms
+    // are before the link down, half are between the links.
     let mut w = world(
         "duration = \"1s\"\n[link]\nrate = \"1gbit\"\ndelay = \"10ms\"\n[link.up]\ndelay = \"30ms\"\n\
          [[flow]]\ncount = 1\nbytes = 1000\nrtt = \"200ms\"\n",
@@ -130,7 +131,7 @@ fn the_slowest_hop_limits_and_holds_the_queue() {
     let r = measure(text);
     near(r.goodput_mbps, 5.0 * 1448.0 / 1514.0, 0.05);
     assert!(r.hops[0].drops > 0 && r.drops == 0 && r.hops[1].drops == 0);
-    // Sometimes full: 50 packets of 2.4224 ms.
+    // The queue is sometimes full: 50 packets of 2.4224 ms each.
     near(r.hops[0].sojourn_ms.max, 50.0 * 2.4224, 2.5);
     assert!(r.sojourn_ms.max < 5.0 && r.hops[1].sojourn_ms.max < 1.0);
 }
@@ -239,7 +240,7 @@ fn a_way_up_without_a_table_mirrors_the_link_and_a_scenario_without_one_is_refus
 fn a_path_of_too_many_queues_is_refused() {
     let up = "[link.up]\nrate = \"1gbit\"\n";
     let modem = "modem_rate = \"1gbit\"\n";
-    // Of the 255 queues, one is the link's, one that of the way up, and two are the modems'.
+    // At most 255 queues: one is the link's, one that of the way up, and two are the modems'.
     for (first, up, most) in [("", "", 254), ("", up, 253), (modem, up, 251)] {
         let path = |hops| {
             let hops = "[[hop]]\nrate = \"1gbit\"\n".repeat(hops);

@@ -3,14 +3,14 @@
 use super::common::{measure, ms, near};
 
 const RATE: f64 = 10e6;
-/// Time of a full packet of 1448 bytes at 10 Mbit/s: 1.2112 ms.
+/// Transmission time of a full segment, 1514 bytes with headers, at 10 Mbit/s: 1.2112 ms.
 fn packet() -> f64 {
     ms(1514, RATE)
 }
 
-/// Completion time, ms, of `segments` from an initial window of 10 that doubles each round: a round
-/// trip for the SYN and one per round. Each round starts when the first packet of the previous one
-/// is through; the last ends when all of its packets are through.
+/// Completion time, ms, of `segments` with an initial window of 10 that doubles each round: a round
+/// trip (`rtt`, ms) for the SYN and one per round. A round starts when the first packet of the
+/// previous one has been sent by the link; the last round ends when all of its packets have been.
 fn slow_start(segments: u32, rtt: f64) -> f64 {
     let (mut rest, mut window, mut rounds) = (segments, 10, 1);
     while rest > window {
@@ -75,8 +75,8 @@ fn the_bytes_of_a_short_last_segment_count() {
 
 #[test]
 fn a_transfer_offered_slowly_takes_as_long_as_its_application() {
-    // 50 segments at 1 Mbit/s, one each 11.584 ms from the start; the last one's ACK is back a
-    // round trip later.
+    // 50 segments at 1 Mbit/s, one every 11.584 ms from the start; the ACK of the last one is back
+    // a round trip later.
     let r = measure(
         "duration = \"5s\"\nwarmup = \"0s\"\n[link]\nrate = \"100mbit\"\nqueue = \"pfifo\"\n\
          [[flow]]\ncount = 1\nbytes = 72400\nrate = \"1mbit\"\nrtt = \"20ms\"\n",
@@ -87,8 +87,8 @@ fn a_transfer_offered_slowly_takes_as_long_as_its_application() {
 
 #[test]
 fn thousands_of_short_transfers_complete_at_their_rate() {
-    // 20 s at 500 transfers a second of 20 kB on average: 80 of 200 Mbit/s. Nothing is lost, so
-    // that all complete.
+    // In 20 s, 500 transfers a second of 20 kB on average: 80 of 200 Mbit/s. Nothing is lost, so
+    // all complete.
     let r = measure(
         "duration = \"22s\"\nwarmup = \"2s\"\n[link]\nrate = \"200mbit\"\nqueue = \"pfifo limit 10000\"\n\
          [[flow]]\nkind = \"web\"\nsize = \"exp:20000\"\narrivals = 500\nrtt = \"20ms\"\n",
@@ -121,15 +121,15 @@ fn transfers_end_with_their_source() {
         "duration = \"60s\"\nwarmup = \"0s\"\n[link]\nrate = \"1mbit\"\nqueue = \"fq_codel\"\n\
          [[flow]]\nkind = \"web\"\nsize = \"1MB\"\narrivals = 5\nstop = \"10s\"\n[[flow]]\nkind = \"cbr\"\nrate = \"1kbit\"\nsize = 125\n",
     );
-    // 8 s of link for each of 50 transfers: hardly any completes, and after 10 s only what is
-    // queued is sent.
+    // Each of the 50 transfers needs 8 s of the link: hardly any completes, and after 10 s only
+    // queued packets are sent.
     assert!(r.flows[0].completed < 3);
     assert!(r.goodput_mbps < 11.0 / 60.0, "{}", r.goodput_mbps);
 }
 
 #[test]
 fn transfers_beyond_65535_live_flows_are_refused_and_counted() {
-    // The sources alone fill the table.
+    // The sources alone fill the flow table.
     let r = measure(
         "duration = \"1s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\n\
          [[flow]]\nkind = \"web\"\ncount = 65535\narrivals = 0.01\n",

@@ -1,5 +1,5 @@
-//! Video calls over simulated links: what the draft of Google Congestion Control promises on a
-//! whole path.
+//! Video calls over simulated links, compared with what the draft of Google Congestion Control
+//! promises.
 
 use quell_link::record::{Application, Run};
 
@@ -29,7 +29,7 @@ fn p95(run: &Run) -> f64 {
 fn it_nearly_fills_a_constant_link_and_keeps_its_queue_short() {
     let links = "[link]\nrate = \"1mbit\"\nqueue = \"pfifo limit 1000\"\n[link.up]\n";
     let alone = run(60, links, "");
-    // Headers take 7 %, reports 3 %, and a decrease goes to 85 %.
+    // Headers take 7 %, reports take 3 %, and a decrease lowers the rate to 85 %.
     assert!((0.6..0.95).contains(&rate(&alone)), "{}", rate(&alone));
     assert!(alone.sojourn_ms.mean < 80.0, "{:?}", alone.sojourn_ms);
     assert!(p95(&alone) < 300.0, "{}", p95(&alone));
@@ -48,11 +48,11 @@ fn on_a_fast_link_a_frame_takes_the_path_and_the_pacer() {
     ];
     for links in links {
         let r = run(60, links, "");
-        // 2.5 Mbit/s less headers of 58 in 1228 bytes.
+        // 2.5 Mbit/s less the headers, 58 of 1228 bytes.
         assert!((2.25..2.5).contains(&rate(&r)), "{}", rate(&r));
         assert_eq!(call(&r).freezes_per_minute, Some(0.0));
         assert_eq!(call(&r).below_24fps, Some(0.0));
-        // 20 ms of path; a frame takes 1/30 s / 2.5 = 13 ms to leave.
+        // The path has 20 ms, and the pacer sends a frame in 1/30 s / 2.5 = 13 ms.
         let delay = call(&r).frame_delay_ms.expect("pictures");
         assert!((25.0..45.0).contains(&delay.p50), "{delay:?}");
         assert!(delay.p95 < 60.0, "{delay:?}");
@@ -81,7 +81,7 @@ fn a_drop_of_the_capacity_is_over_within_seconds() {
         "[link]\nschedule = [[\"0s\", \"4mbit\"], [\"60s\", \"1mbit\"]]\nqueue = \"pfifo limit 1000\"\n[link.up]\nrate = \"10mbit\"\n",
         "",
     );
-    // 10 s after the drop the queue is gone, and the rate fits the link.
+    // 10 s after the drop the queue is short again, and the rate is below that of the link.
     assert!((0.5..0.95).contains(&rate(&r)), "{}", rate(&r));
     assert!(p95(&r) < 300.0, "{}", p95(&r));
     let freezes = call(&r).freezes_per_minute.expect("a call");
@@ -94,8 +94,8 @@ fn lost_packets_are_sent_again_and_much_loss_lowers_the_rate() {
         let links = format!("[link]\nrate = \"20mbit\"\nloss = {loss}\n[link.up]\n");
         run(90, &links, "")
     };
-    // The next packet shows the gap, and the retransmission takes a round trip: frames wait, none
-    // is missing.
+    // The next packet shows the gap, and the retransmission takes a round trip: frames are late,
+    // but none is missing.
     let (clean, lossy) = (with(0.0), with(0.01));
     assert_eq!(call(&lossy).below_24fps, Some(0.0));
     let more = p95(&lossy) - p95(&clean);

@@ -1,4 +1,4 @@
-//! Disciplines that let their packets wait, in front of every kind of link.
+//! Disciplines that hold packets back although the link is free, in front of every kind of link.
 
 use std::sync::atomic::AtomicBool;
 
@@ -117,7 +117,7 @@ fn a_discipline_that_waits_is_asked_again_at_an_arrival() {
             for flow in &run.flows {
                 near(flow.goodput_mbps, 1.0, 0.05);
             }
-            // The first of a pair waits for the second, 12 ms later.
+            // The first packet of a pair waits for the second, which arrives 12 ms later.
             let sojourn = run.sojourn_ms;
             assert!(
                 sojourn.mean > 4.0 && sojourn.max < 60.0,
