@@ -23,7 +23,7 @@ use quell_sim::scenario::{
     Capacity, Cc, Direction, Flow, FlowKind, Link, Overrides, Scenario, Shaper, Tcp,
 };
 
-/// Repeats of a cell, packets that each simulates, and bounds of its CPU time, s.
+/// Repeats of a cell, number of packets that each repeat simulates, and bounds of its CPU time, s.
 const REPEATS: usize = 5;
 const PACKETS: u64 = 2_000_000;
 const MIN_S: f64 = 0.1;
@@ -37,7 +37,7 @@ struct Cell {
     flows: u32,
     queue: &'static str,
     hops: usize,
-    /// Whether the discipline is driven like one from another crate.
+    /// Whether the discipline runs like one from another crate.
     outside: bool,
     /// Target, million packets per CPU-second.
     bar: Option<f64>,
@@ -109,7 +109,7 @@ fn cells(quick: bool) -> Vec<Cell> {
         for queue in ["cake bandwidth 100mbit", "hush", htb, "l4s", "lfq"] {
             cells.push(Cell::new("cubic", 100, 10, queue, None));
         }
-        // Reported without a bar; the last three show that cost per packet does not grow with the
+        // Cells without a bar. The last three show that the cost per packet does not grow with the
         // rate.
         cells.push(Cell::new("bbr", 100, 10, PFIFO, None));
         cells.push(Cell::new("prague", 100, 10, PFIFO, None));
@@ -316,7 +316,7 @@ fn worlds() {
     }
 }
 
-/// Microseconds that a copy of a running world takes.
+/// Time to copy a running world, us.
 fn clone_us(flows: u32) -> f64 {
     let world = world(&Cell::new("newreno", 100, flows, PFIFO, None), 1);
     let once = |rounds: u32| {

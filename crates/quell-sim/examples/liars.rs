@@ -1,5 +1,6 @@
-//! Effects on `pace` of far hosts that delay their answers, and of a stranger's flood, for the
-//! tables in SECURITY.md: `cargo run --release -p quell-sim --example liars`.
+//! Effects on `pace` of far hosts and reflectors that delay their answers ("the lie"), and of a
+//! stranger's flood, for the tables in SECURITY.md:
+//! `cargo run --release -p quell-sim --example liars`.
 //!
 //! Each case runs with and without the lie. The lie starts at 40 s and lasts 40 s, unless the case
 //! says otherwise; the run ends 40 s after it. The lines are the four of `quell compare autorate`
@@ -18,15 +19,15 @@ use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::stamps::DelayAttack;
 
-/// Start and duration of the lie, and the rest of the run.
+/// Start and duration of the lie, and duration of the run after it.
 const BEGIN: Instant = Instant::from_secs(40);
 const LASTS: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
 const BIN: Duration = Duration::from_millis(100);
-/// Indices of the last queue down, which is the shaper's, and of the last one up, the modem's.
+/// Index of the last queue of each direction: down the shaper's queue, up the modem's FIFO.
 const LAST: [usize; 2] = [0, 3];
-/// A rate is at the floor if it is below this share of the line's mean with the lie and not without
-/// it.
+/// A rate is at the floor if it is below this share of the line's mean with the lie, and is not
+/// without it.
 const FLOOR: f64 = 0.15;
 /// The harm is over when at least this share of the bytes carried without the lie is carried in
 /// each of two successive seconds.
@@ -52,7 +53,7 @@ impl Line {
         self.with(queue, end, &probed(reflectors, reflectors, ""))
     }
 
-    /// The same with these probes.
+    /// A scenario with these probes.
     fn with(&self, queue: &str, end: Instant, probes: &str) -> String {
         let [down, up] = &self.keys;
         format!(
@@ -64,7 +65,7 @@ impl Line {
     }
 }
 
-/// So many reflectors of `all`, with more keys.
+/// A table of `count` of the `all` reflectors, with further keys.
 fn probed(count: u32, all: u32, more: &str) -> String {
     let interval = 50 * all.max(4);
     match count {
@@ -103,14 +104,14 @@ struct Case {
     hosts: u32,
     lying: u32,
     connections: u32,
-    /// Hosts are 1 ms away and only send downloads: the segments that an ACK releases follow it by
-    /// less than a packet's time.
+    /// Whether hosts are 1 ms away and only send downloads: the segments that an ACK releases
+    /// follow it by less than a packet's time.
     near: bool,
-    /// Datagrams (as of QUIC) take half of the mean rate down; honest hosts are sent two segments a
-    /// second, and honest reflectors answer one request in ten.
+    /// Whether honest hosts are sent only two segments a second, while datagrams (as of QUIC) take
+    /// half of the mean rate down, or honest reflectors answer only one request in ten.
     seldom: bool,
-    /// Hosts that lie leave at the end of the lie; from then on there are only datagrams, which
-    /// fill both directions.
+    /// Whether hosts that lie leave at the end of the lie; from then on there are only datagrams,
+    /// which fill both directions.
     leaves: bool,
     /// Duration of the lie.
     lasts: Duration,
@@ -274,7 +275,7 @@ impl Case {
     }
 }
 
-/// For each direction: the rate in force and the bytes carried so far, every [`BIN`].
+/// For each direction: the rate in force, bit/s, and the bytes carried so far, every [`BIN`].
 type Course = [Vec<(f64, u64)>; 2];
 
 fn scenario(text: &str) -> Scenario {
@@ -359,6 +360,7 @@ impl Harm {
         }
     }
 
+    /// The larger of both values of each field.
     fn and(self, other: Self) -> Self {
         Self {
             cost: self.cost.max(other.cost),
@@ -369,8 +371,8 @@ impl Harm {
     }
 }
 
-/// The largest effect of any way to lie, per direction: of a way, the mean cost over all lines and
-/// the maximum of the rest.
+/// The largest effect of any way to lie, for each direction. The effect of one way to lie is its
+/// mean cost over all lines, and the maximum over all lines of the other values.
 fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     let courses: Vec<_> = lines
         .iter()
@@ -411,8 +413,8 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     })
 }
 
-/// A stranger's datagrams, a Poisson process that does not slow down, for `on` of every `each`
-/// seconds.
+/// A stranger's datagrams, a Poisson process that does not slow down, in the first `on` of every
+/// `each` seconds.
 struct Flood {
     name: &'static str,
     mbps: u32,
@@ -510,7 +512,7 @@ impl Flood {
     }
 }
 
-/// Applies a function to each element, on all processors; results in the order of the elements.
+/// Applies a function to each element, on all processors. Results are in the order of the elements.
 fn map<T: Sync, R: Send>(of: &[T], apply: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());

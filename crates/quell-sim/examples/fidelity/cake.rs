@@ -35,8 +35,8 @@ pub fn disciplines() -> Vec<Shared> {
     read(DISCIPLINES)
 }
 
-/// The wide set. The file gives the rate of datagrams' payload, as Linux's sender takes it; here it
-/// becomes that of IP packets. The goodput is that of all flows.
+/// The wide set. The file has the rate of datagrams' payload, as Linux's sender takes it; it is
+/// converted to that of IP packets. The goodput is that of all flows.
 #[allow(dead_code, reason = "other tests have other cells")]
 pub fn wide() -> Vec<Shared> {
     of_payload(WIDE)

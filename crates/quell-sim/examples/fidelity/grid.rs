@@ -23,9 +23,9 @@ pub struct Measures {
     pub backlog_ms: f64,
     /// 95th percentile of the backlog, ms.
     pub p95_ms: f64,
-    /// Drops at the bottleneck, for the reader.
+    /// Drops at the bottleneck; not compared.
     pub drops: f64,
-    /// CE marks at the bottleneck, for the reader.
+    /// CE marks at the bottleneck; not compared.
     pub marks: f64,
 }
 
@@ -246,7 +246,7 @@ impl Compared {
         self.close || self.in_range
     }
 
-    /// Quell's mean less Linux's, in per cent of the latter.
+    /// Difference of the mean over quell's runs from that over Linux's, as a percentage.
     pub fn percent(&self) -> f64 {
         (self.quell / self.linux - 1.0) * 100.0
     }
@@ -264,7 +264,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges the means over quell's seeds against Linux's.
+    /// Compares the means over quell's seeds with those over Linux's.
     pub fn new(cell: &Cell, quell: &[Measures]) -> Self {
         let compare = |f: fn(&Measures) -> f64, tolerance| {
             let all = |runs: &[Measures]| runs.iter().map(f).collect::<Vec<_>>();
@@ -283,8 +283,8 @@ impl Verdict {
     }
 }
 
-/// Largest relative difference of mean backlogs between Linux and quell that agree, and between two
-/// disciplines that count as tied.
+/// Mean backlogs of Linux and quell agree, and two disciplines are tied, up to this relative
+/// difference.
 pub const BACKLOG_TOLERANCE: f64 = 0.15;
 
 /// Pairs of disciplines whose order by mean backlog, under the same traffic, differs between Linux

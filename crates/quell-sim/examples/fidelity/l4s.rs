@@ -1,6 +1,6 @@
 //! A scalable and a classic flow side by side through DualPI2: the ratio of their rates and the
-//! scalable flow's delay, compared with Linux's DCTCP and CUBIC (`tests/data/linux/l4s.csv`), and
-//! for Prague, which Linux does not have.
+//! scalable flow's delay. DCTCP and CUBIC are compared with Linux's (`tests/data/linux/l4s.csv`);
+//! Prague, which Linux does not have, has fixed bounds.
 
 use quell_link::record::{Flow, Run};
 
@@ -13,7 +13,7 @@ const PRAGUE_RTTS: [u64; 5] = [5, 10, 20, 50, 100];
 /// The measures of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Measures {
-    /// Mean goodput of the scalable flows over that of the classic ones.
+    /// Ratio of the mean goodput of the scalable flows to that of the classic ones.
     pub ratio: f64,
     /// Mean of the scalable flow's smoothed RTT, less the base RTT, ms.
     pub delay_ms: f64,
@@ -59,7 +59,8 @@ pub fn pairs() -> Vec<Pair> {
             rtt_ms,
             queue: "dualpi2".into(),
             flows: "prague:1@ecn=1+cubic:1".into(),
-            // There is no Linux run to match: the warm-up leaves CUBIC time to settle at 100 ms.
+            // There is no run of Linux with this warm-up to match, so it can be long enough for
+            // CUBIC to settle at an RTT of 100 ms.
             span_s: (120, 20),
             linux: Vec::new(),
         },
@@ -95,15 +96,15 @@ pub struct Verdict {
     /// Mean delay and its bar, ms: 1 ms from 40 Mbit/s on; below, one packet's time more than
     /// Linux.
     pub delay: (Compared, f64),
-    /// 99th percentile and its bar, ms: 2 ms from 40 Mbit/s on (as Linux where Linux is beyond
-    /// that); below, none.
+    /// 99th percentile and its bar, ms: 2 ms from 40 Mbit/s on, or agreement with Linux if Linux
+    /// exceeds 2 ms; below 40 Mbit/s, no bar.
     pub p99: (Compared, f64),
     /// Whether Linux has no such sender.
     alone: bool,
 }
 
 impl Verdict {
-    /// Judges the means over quell's seeds.
+    /// Compares the means over quell's seeds with Linux's and with the bars.
     pub fn new(pair: &Pair, quell: &[Measures]) -> Self {
         let compare = |f: fn(&Measures) -> f64, tolerance| {
             let all = |runs: &[Measures]| runs.iter().map(f).collect::<Vec<_>>();

@@ -1,11 +1,11 @@
-//! Goodput of NewReno through ns-3's disciplines in the logs of LFQ's authors (specification,
-//! section 3.5), and in quell.
+//! Goodput of NewReno through ns-3's disciplines in the logs of LFQ's authors, compared with that
+//! in quell.
 
 use super::theory::{Row, run};
 
-/// One flow of NewReno for 5 s over 15 ms, with the settings of the authors' simulator: no delayed
-/// acknowledgements, an initial window of one packet, no limited transmit, a minimum timeout of 1
-/// s, PPP's two bytes per packet, a device queue of one packet.
+/// One flow of NewReno for 5 s with a round trip of 15 ms and the settings of the authors'
+/// simulator: no delayed acknowledgements, an initial window of one packet, no limited transmit, a
+/// minimum timeout of 1 s, PPP's two bytes per packet, a device queue of one packet.
 fn published(rate_mbit: f64, queue: &str, name: &str, goodput_bytes: f64) -> Row {
     let kbit = rate_mbit * 1000.0;
     let text = format!(

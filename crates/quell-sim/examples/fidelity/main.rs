@@ -2,7 +2,8 @@
 //! `docs/lab/fidelity.md`.
 //!
 //! `make fidelity`, or
-//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART] [--markdown FILE]`
+//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells
+//! PART_OF_A_NAME] [--only PART] [--markdown FILE]`
 
 #[allow(dead_code, reason = "the tests use the rest")]
 mod cake;
@@ -109,7 +110,7 @@ fn measure<M: Clone + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> V
     (0..cells.len()).map(of).collect()
 }
 
-/// `9.55 → 9.56 (+0.1 %)`, with a sign if it is not within the tolerance.
+/// `9.55 → 9.56 (+0.1 %)`; a sign follows if the difference exceeds the tolerance.
 fn compared(c: &Compared, digits: usize) -> String {
     let sign = match (c.close, c.in_range) {
         (true, _) => "",

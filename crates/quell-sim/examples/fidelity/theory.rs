@@ -1,4 +1,4 @@
-//! Values by theory, and quell's measurements of them: queueing formulas, the sawtooth, Mathis'
+//! Values by theory compared with quell's measurements: queueing formulas, the sawtooth, Mathis'
 //! law, deficit round robin, DualPI2's coupling.
 
 use std::sync::atomic::AtomicBool;
@@ -172,8 +172,8 @@ pub fn mm1k() -> Vec<Row> {
 }
 
 /// One NewReno flow and a drop-tail buffer of one bandwidth-delay product, and of half of it. The
-/// window climbs by a packet a round trip from half its peak, and the peak is what path and buffer
-/// hold (Appenzeller et al., 2004).
+/// window climbs by a packet per round trip from half its peak to its peak, which is the number of
+/// packets that path and buffer hold (Appenzeller et al., 2004).
 pub fn sawtooth() -> Vec<Row> {
     // 10 Mbit/s, 200 ms: 165 packets of 1514 bytes are one bandwidth-delay product.
     // Acknowledgements are so far apart that the sender sends no bursts, which would need buffer of
@@ -327,9 +327,9 @@ pub fn drr() -> Vec<Row> {
 }
 
 /// Unresponsive traffic of both kinds beyond the link's rate: classic packets are dropped with the
-/// square of the base probability p', the others marked with k p' (RFC 9332, section 2.1). As p'
-/// changes, drops and marks are compared with its means over time. (A target of 100 ms keeps the
-/// queue above the two packets below which nothing is dropped or marked.)
+/// square of the base probability p', the others are marked with k p' (RFC 9332, section 2.1).
+/// Because p' changes, drops and marks are compared with means over time. (A target of 100 ms keeps
+/// the queue above the two packets below which nothing is dropped or marked.)
 pub fn coupling() -> Vec<Row> {
     let at = |l4s: f64, classic: f64| {
         let text = format!(

@@ -1,5 +1,6 @@
-//! An 802.11n cell by theory: the time that frames take, and Bianchi's saturation throughput with
-//! and without its refinements. Nothing here comes from the simulator's own tables.
+//! An 802.11n cell by theory, compared with quell's: the time that frames take, and Bianchi's
+//! saturation throughput with and without its refinements. The values by theory use no table of the
+//! simulator.
 
 use crate::theory::{Row, run};
 
@@ -11,8 +12,8 @@ const MPDU: u32 = 1500 + 8 + 26 + 4;
 const SLOT: f64 = 9.0;
 const SIFS: f64 = 16.0;
 const AIFS: f64 = SIFS + 3.0 * SLOT;
-/// Time that a sender waits for the ACK after its frame: SIFS, a slot and 25 us for the preamble,
-/// us.
+/// Time for which a sender waits for the ACK after its frame, us: SIFS, a slot and 25 us for the
+/// preamble.
 const ACK_TIMEOUT: f64 = SIFS + SLOT + 25.0;
 
 /// Duration of a PSDU at MCS 0 to 7, 20 MHz, long guard interval, us: 36 us of preamble, then
@@ -149,9 +150,9 @@ pub fn bianchi() -> Vec<Row> {
     )
 }
 
-/// The same with the standard's own rules: seven transmissions at most, and EIFS after a collision
-/// (Tinnirello, Bianchi and Xiao, "Refinements on IEEE 802.11 Distributed Coordination Function
-/// Modeling Approaches", IEEE Trans. Vehicular Technology 59, 2010).
+/// Bianchi's model with the standard's rules: at most seven transmissions, and EIFS after a
+/// collision (Tinnirello, Bianchi and Xiao, "Refinements on IEEE 802.11 Distributed Coordination
+/// Function Modeling Approaches", IEEE Trans. Vehicular Technology 59, 2010).
 pub fn refined() -> Vec<Row> {
     let frame = data_us(MCS, MPDU);
     let success = frame + SIFS + answer_us(MCS, 14) + AIFS;
