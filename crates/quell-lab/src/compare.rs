@@ -88,7 +88,8 @@ impl Comparison {
         self
     }
 
-    /// Runs everything on all cores. Records are ordered by queue, as added, then by seed.
+    /// Runs all queues with all seeds on all cores. Records are in the order in which queues were
+    /// added, then by seed.
     ///
     /// # Errors
     /// If two entries would share a row, a controller sets a knob that its queue lacks, or a queue
@@ -203,8 +204,8 @@ pub fn write_json(path: &Path, records: &[Run]) -> Result<(), Error> {
     let written = std::io::Write::write_all(&mut file, text.as_bytes())
         .and_then(|()| std::fs::rename(&part, path));
     written.map_err(|e| {
-        // The partial file is useless. If it cannot be removed, the first error is reported all the
-        // same.
+        // The partial file is useless. If it cannot be removed either, the first error is still the
+        // one reported.
         let _ = std::fs::remove_file(&part);
         fail(&e)
     })

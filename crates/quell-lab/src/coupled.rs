@@ -39,19 +39,20 @@ pub struct Coupled {
 /// One sub-queue in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SubQueueView {
-    /// Packets arrived in the period or are queued at its end.
+    /// Whether packets arrived in the period or are queued at its end.
     pub busy: bool,
     /// Delay as the sub-queue's law measures it, ms.
     pub delay_ms: f32,
-    /// Drops over packets offered, 0..1.
+    /// Ratio of drops to packets offered in the period, 0..1.
     pub loss: f32,
 }
 
 /// The whole queue in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QueueView {
-    /// Bytes that left over the bytes that the link can send in a period. A packet counts whole,
-    /// also if its transmission began in the previous period, so this can exceed 1.
+    /// Ratio of the bytes that left to the bytes that the link can send in a period. It can
+    /// exceed 1, because a packet counts as a whole even if its transmission began in the previous
+    /// period.
     pub utilisation: f32,
     /// Backlog of all sub-queues as time at the link's rate, ms.
     pub backlog_ms: f32,
@@ -59,13 +60,13 @@ pub struct QueueView {
     pub over: bool,
 }
 
-/// Results of a period: an actor's readings, and the same period by sub-queue and as a whole.
+/// Results of a period: an actor's readings, and measures of each sub-queue and of the whole queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// [`Observation::width`] numbers for each sub-queue: the classic sub-queues, then their L4S
     /// partners in the same order.
     pub readings: Vec<f32>,
-    /// In the order of `readings`.
+    /// Measures of each sub-queue, in the order of `readings`.
     pub sub_queues: Vec<SubQueueView>,
     /// The whole queue.
     pub queue: QueueView,
@@ -278,7 +279,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Runs [`Coupled::step`] in every world; `probabilities` are world by world.
+    /// Runs [`Coupled::step`] in every world. `probabilities` has those of all sub-queues of the
+    /// first world, then those of the next.
     ///
     /// # Errors
     /// Unless there is a number of at most 1 for each sub-queue of each world. No world has been

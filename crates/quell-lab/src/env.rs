@@ -74,7 +74,7 @@ impl Knob {
         }
     }
 
-    /// The nearest possible value of the knob.
+    /// The nearest value that the knob can have.
     fn snap(self, value: f64) -> f64 {
         match self {
             Knob::Limit => libm::round(value),
@@ -112,7 +112,7 @@ impl Knob {
 pub struct Move {
     /// -1: down, 1: up, 0: it stayed.
     pub direction: i8,
-    /// The action would have moved it out of its range.
+    /// Whether the action would have moved it out of its range.
     pub bounded: bool,
 }
 
@@ -120,9 +120,9 @@ pub struct Move {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Actions {
-    /// Action k adds the k-th number to the knob.
+    /// Action k adds the k-th number, counted from 0, to the knob.
     Steps(Vec<f64>),
-    /// Action k moves the knob by the k-th number of places along a list of values.
+    /// Action k moves the knob by `steps[k]` places along a list of values.
     Along {
         /// Values of the knob, ascending.
         values: Vec<f64>,
@@ -159,7 +159,7 @@ pub struct Task {
     pub actions: Actions,
     /// Readings that form an observation if actions are periodic.
     pub observe: Vec<Reading>,
-    /// Reward of a period.
+    /// Reward of the time between two actions.
     pub reward: Reward,
     /// Variations between episodes.
     pub vary: Randomization,
@@ -220,7 +220,7 @@ impl Task {
                 .key("reward"));
         }
         let scenario = Arc::make_mut(&mut self.scenario);
-        // No record is read: histograms per flow are not needed.
+        // No record is read. With a warm-up without end there are no histograms per flow.
         scenario.warmup = Duration::MAX;
         if self.path {
             for hop in &mut scenario.hops {
@@ -296,7 +296,7 @@ impl Task {
             for value in [self.bounds.0, self.bounds.1] {
                 let value = self.knob.snap(value);
                 let set = world.set_knobs(0, None, &self.knob.knobs(value));
-                // A discipline may store a probability as an integer, in its own fine steps.
+                // A discipline may store a probability as an integer, so it has small steps.
                 if set.is_err() || (self.knob.read(&world.gauges(0)) - value).abs() > 1e-8 {
                     let what = format!("`{}` has no such knob", self.queue);
                     return Err(Error::new(what)
@@ -406,7 +406,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Takes the queue's gauges at the time of the next action.
+    /// Updates the readings and the reward from the queue's gauges at the time of the next action.
     #[inline]
     fn see(&mut self, task: &Task, overhead: u32, gauges: Gauges) {
         // In an outage the last rate is kept, so that the delay is the time in which the backlog
@@ -533,7 +533,7 @@ impl Env {
         Ok(())
     }
 
-    /// Writes an agent's observation, in the task's order.
+    /// Writes an agent's observation to `out`, in the task's order.
     pub fn observe(&self, task: &Task, agent: usize, out: &mut [f32]) {
         match task.cadence {
             Cadence::Every(_) => {
@@ -541,7 +541,7 @@ impl Env {
                     *out = num::single(self.agents[agent].readings.get(*reading));
                 }
             }
-            // At the end no packet waits, so the last observation stays.
+            // At the end of the episode no packet waits, so `out` keeps the last observation.
             Cadence::AtPackets => {
                 for (out, x) in out.iter_mut().zip(self.world.question(agent)) {
                     *out = x.min(MAX_FEATURE);

@@ -75,7 +75,7 @@ pub fn episode(
     let period = world
         .controller(which)
         .map_or(Duration::MAX, |c| c.period());
-    // Without a period the world runs in steps of 1 s.
+    // If the queue has no controller with a period, the world runs in steps of 1 s.
     let step = if period == Duration::MAX { SEC } else { period };
     let end = Instant::ZERO + scenario.duration;
     let (mut due, mut asked) = (Instant::ZERO + step, Instant::ZERO);

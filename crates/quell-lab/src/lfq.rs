@@ -75,7 +75,7 @@ impl Settings {
     }
 }
 
-/// Random values of one flow.
+/// Randomly drawn values of one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
     /// Rate of the link: 5 to 25 Mbit/s.
@@ -84,7 +84,7 @@ pub struct Draws {
     pub rtt: Duration,
     /// Length of the flow.
     pub duration: Duration,
-    /// Time after which the decision comes, at the next tenth packet.
+    /// The decision comes at the first tenth packet after this time.
     pub act_after: Instant,
     /// BIC; false: NewReno.
     pub bic: bool,
@@ -144,12 +144,12 @@ pub struct Lab {
     base: &'static Scenario,
 }
 
-/// A flow up to the decision, where its two sides diverge: the packet of the decision waits for its
-/// limit.
+/// A flow up to the decision, at which its two sides diverge. The packet of the decision waits for
+/// a limit.
 #[derive(Clone, Debug)]
 pub struct Fork {
     draws: Draws,
-    /// The random side to take; `None`: both.
+    /// The random side to take (true: up); `None`: both.
     chance: Option<bool>,
     world: World,
     /// Number of questions that the network has answered.
@@ -301,8 +301,8 @@ impl Lab {
         }
     }
 
-    /// The outcome of a fork's sides, each run by [`Fork::side`]; `None` if the flow ended without
-    /// a decision.
+    /// The outcome of a fork, given the results of [`Fork::side`], down and up; `None` if the flow
+    /// ended without a decision.
     pub fn judge(&self, fork: &Fork, sides: [Option<Sent>; 2]) -> Option<Outcome> {
         let decision = fork.decision.as_ref()?;
         let overhead = u64::from(fork.world.overhead(0));
@@ -411,8 +411,8 @@ impl Fork {
         &self.draws
     }
 
-    /// Applies the network's answer and runs to the next question: true. False at the decision or
-    /// at the flow's end.
+    /// Applies the network's answer and runs to the next question. Returns false at the decision of
+    /// the experiment or at the flow's end.
     fn advance(&mut self, answer: Option<u32>) -> Result<bool, Error> {
         if let (Some(limit), Status::Decide { sub_queue, .. }) = (answer, self.run()) {
             self.world.set_knobs(0, sub_queue, &limited(limit))?;
@@ -459,7 +459,7 @@ impl Fork {
         Ok([down?, up?])
     }
 
-    /// Runs one side to the end with the limit one up or one down. `None` if the other side was
+    /// Runs one side to the end, with the upper or the lower limit. `None` if the other side was
     /// drawn, or there was no decision.
     ///
     /// # Errors

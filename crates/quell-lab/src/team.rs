@@ -32,8 +32,10 @@ struct Shared<W> {
     left: AtomicUsize,
     /// Number of the current round; sleeping threads wait for it to change.
     round: AtomicUsize,
+    /// Number of sleeping threads.
     asleep: Mutex<usize>,
     wake: Condvar,
+    /// Whether threads must end.
     over: AtomicBool,
 }
 
@@ -88,7 +90,7 @@ impl<W: Send + 'static> Team<W> {
         shared.left.store(shared.pieces.len(), Ordering::Relaxed);
         let round = {
             // Incremented under the lock, so that no thread goes to sleep between its check of the
-            // round and the call.
+            // round and the wake-up.
             let asleep = lock(&shared.asleep);
             let before = shared.round.fetch_add(1, Ordering::Release);
             if *asleep > 0 {
@@ -176,14 +178,15 @@ impl<W> Piece<W> {
         }
     }
 
-    /// True for the first thread that asks for the piece in a round, false for a thread that is
-    /// late, whose round is over.
+    /// Whether this thread is the first to ask for the piece in this round. False also for a late
+    /// thread, whose round is over.
     fn take(&self, round: usize) -> bool {
         self.taken.load(Ordering::Relaxed) < round
             && self.taken.fetch_max(round, Ordering::AcqRel) < round
     }
 }
 
+/// Counts a piece as done when it is dropped.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -192,7 +195,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Pauses before the next poll; every 32nd time yields the core to other threads, which may have
+/// Pauses before the next poll. Every 32nd time it yields the core to other threads, which may have
 /// unfinished work.
 fn pause(looks: &mut u32) {
     *looks += 1;

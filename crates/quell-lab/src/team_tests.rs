@@ -7,7 +7,7 @@ use crate::team::Team;
 
 #[test]
 fn every_piece_is_worked_on_once_a_round_also_after_a_sleep() {
-    // Miri is about a thousand times slower, and tries other orders with each seed.
+    // Miri is about a thousand times slower, and tries different orders with each seed.
     let rounds = if cfg!(miri) { 4 } else { 2000 };
     for threads in [1, 2, 5] {
         let team = Team::new(vec![0u32; 7], threads, |n| *n += 1).unwrap();

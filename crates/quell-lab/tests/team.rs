@@ -5,7 +5,7 @@
 #[path = "../src/team.rs"]
 mod team;
 
-/// Shuttle's versions of what `team.rs` takes from the standard library.
+/// Shuttle's versions of the items of the standard library that `team.rs` uses.
 mod sync {
     use std::time::Duration;
 
@@ -14,7 +14,8 @@ mod sync {
     pub use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub use shuttle::thread::{self, JoinHandle};
 
-    /// A clock by which 0 ms have passed, or 1 ms, which is longer than a thread looks for work.
+    /// A clock on which 0 ms or, at random, 1 ms have passed; a thread polls for less than 1 ms
+    /// before it sleeps.
     pub struct Instant;
 
     impl Instant {

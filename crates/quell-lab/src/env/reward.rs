@@ -195,9 +195,11 @@ impl Readings {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Reward {
-    /// RL-AQM's reward (section 4.3 of its spec), from -2 to 1. The paper has U², its code U.
+    /// RL-AQM's reward, from -2 to 1. The paper has the square of the utilisation, its code the
+    /// utilisation itself.
     RlAqm(PeriodReward),
-    /// LearnQueue's reward, ms: equation 11 signed by the action, or equations 11 to 14.
+    /// LearnQueue's reward, ms: equation 11 of the paper with the sign of the action, or its
+    /// equations 11 to 14.
     LearnQueue(Box<learnqueue::Params>),
     /// LFQ's reward: bytes sent per second less α times the bytes queued at the end of the period,
     /// MB/s.
@@ -242,10 +244,11 @@ impl Reward {
         }
     }
 
-    /// Reward of the time between two actions at packets: LFQ's formula (the paper's section III)
-    /// times that time. The sum over an episode is thus the formula's value for the whole episode
-    /// times its length. In MB: the bytes that left, without `overhead` bytes per packet, less
-    /// alpha times 1446 bytes for each second that a packet was queued.
+    /// Reward of the time between two actions at packets, MB: LFQ's formula (the paper's section
+    /// III) times that time. The sum over an episode is thus the formula's value for the whole
+    /// episode times its length. It is the bytes that left, without `overhead` bytes per packet,
+    /// less alpha times 1446 bytes for each second that a packet was queued. Other rewards are 0
+    /// here.
     pub(super) fn of_step(&self, overhead: u32, last: &Gauges, now: &Gauges) -> f64 {
         let Reward::Lfq { alpha } = self else {
             return 0.0;

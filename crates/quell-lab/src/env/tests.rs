@@ -128,8 +128,8 @@ fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
         sojourn,
         ..Gauges::default()
     };
-    // 400 packets of 1500 bytes at 6.5 Mbit/s: 738.46 ms, the sanity identity of equations 11 to 14
-    // with δ = η.
+    // 400 packets of 1500 bytes at 6.5 Mbit/s take 738.46 ms. At this delay equations 11 to 14 with
+    // δ = η yield 0.
     let largest = 1500 * 8 * 400 * 1_000_000_000 / 6_500_000;
     let readings = Readings::of(
         400.0,
@@ -193,7 +193,7 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
             env.step(&task, &[action as f64]).unwrap();
             lost |= env.readings(0).get(Reading::EnqueueRate) < 1.0;
             if env.over() {
-                break; // The queue word learns a period's worth at the decision after it.
+                break; // The queue word evaluates a period only at the decision after it.
             }
             let alpha = (1.0 / f64::from(visits[row][action])).max(params.alpha_min);
             q[row][action] += alpha * (env.reward(0) - q[row][action]);
@@ -259,7 +259,7 @@ fn episodes_differ_within_the_ranges() {
             let FlowKind::Tcp(tcp) = &flow.kind else {
                 panic!()
             };
-            // A scenario file gives dctcp ECN, and cubic none.
+            // By the defaults of scenario files dctcp uses ECN, and cubic does not.
             assert_eq!(tcp.ecn, matches!(tcp.cc, quell_sim::scenario::Cc::Dctcp));
             assert_eq!(tcp.mss, 1358);
         }
@@ -300,7 +300,7 @@ fn a_share_sets_a_limit_by_equal_factors() {
     assert_eq!(aims, [1.0, 16.0, 256.0]);
 }
 
-/// A network 60-16-16-16-1 of random weights, whose limits wander around 20 packets.
+/// A network 60-16-16-16-1 with random weights, whose limits vary around 20 packets.
 fn network(seed: u64) -> Policy {
     let mut rng = Rng::new(seed, "weights");
     let layer = |w: &[usize]| {
@@ -360,7 +360,7 @@ fn answers_of_a_network_from_outside_make_the_run_of_that_network_inside() {
             env.observe(&task, 0, &mut features);
             let limit = control::limit_of(net.forward(&features, &mut scratch)[0]);
             limits.push(limit);
-            // From 1 to 1000 by equal factors.
+            // Shares from 0 to 1 mean limits from 1 to 1000 by equal factors.
             let share = libm::log(f64::from(limit)) / libm::log(1000.0);
             env.step(&task, &[share]).unwrap();
             assert_eq!(env.readings(0).get(Reading::Knob), f64::from(limit));

@@ -1,4 +1,4 @@
-//! Variations between episodes: ranges from which each episode draws its scenario.
+//! Variations between episodes: ranges from which each episode draws values of its scenario.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use quell_qdisc::{Rng, num};
 
 use quell_sim::scenario::{Capacity, FlowKind, Overrides, Scenario, Tcp};
 
-/// Ranges of scenario values; without a range the scenario's value is kept.
+/// Ranges from which each episode draws values. A value without a range is that of the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Randomization {
     /// Rate of the bottleneck, bit/s, log-uniform. It replaces a schedule or a trace.
@@ -132,7 +132,7 @@ fn range(
     }
 }
 
-/// A congestion control with its default ECN setting in scenario files.
+/// A congestion control with the ECN setting that scenario files give it by default.
 fn tcp(word: &str) -> Result<Tcp, Error> {
     let alone = Overrides {
         rate: Some("1mbit".into()),

@@ -1,5 +1,5 @@
-//! LFQ's experiments: their draws, the two sides that differ in one decision only, and their
-//! rewards.
+//! LFQ's experiments: their random values, their two sides, which differ in one decision only, and
+//! their rewards.
 
 use quell_qdisc::control::lfq::{FEATURES, policy};
 use quell_qdisc::policy::{Affine, Policy};
@@ -62,7 +62,8 @@ fn draws_are_uniform_over_the_papers_ranges() {
         let values: Vec<f64> = draws.iter().map(of).collect();
         assert!(values.iter().all(|v| (low..=high).contains(v)), "{what}");
         let mean = values.iter().sum::<f64>() / n;
-        // Six standard errors of a mean; a coin's deviation is half of its range.
+        // Six standard errors of a mean. The standard deviation of the values is at most that of a
+        // coin, half of the range.
         let off = 6.0 * (high - low) * 0.5 / n.sqrt();
         assert!((mean - (low + high) / 2.0).abs() < off, "{what}: {mean}");
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -106,7 +107,7 @@ fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
         let (draws, a) = a;
         for side in 0..2 {
             let of = |o: &Outcome| o.sides[side].reward;
-            // Packets of 1498 bytes of IP have 2 more on the link.
+            // Packets of 1498 bytes of IP have 2 bytes more on the link.
             let capacity = draws.rate.bps_f64() / 8e6 * 1498.0 / 1500.0;
             assert!(
                 of(a) > 0.3 * capacity && of(a) < 1.001 * capacity,
@@ -116,7 +117,7 @@ fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
             assert!((0.1..=31.0).contains(&queue), "{queue} packets");
             let read = a.sides[side];
             assert!((read.rate - of(a)).abs() < 1e-9 && (read.queued - queue).abs() < 1e-6);
-            // Little's law, with packets of 1498 bytes and, of the handshake, a few small ones.
+            // Little's law. Packets have 1498 bytes, except a few small ones of the handshake.
             let waiting = read.delay * read.rate * 1e6 / 1498.0;
             assert!((waiting / queue - 1.0).abs() < 0.02, "{waiting} {queue}");
             assert!(
@@ -250,8 +251,8 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
         let limit = record.limit_packets.unwrap();
         assert!((1.0..=1000.0).contains(&limit), "{limit}");
         for flow in &record.flows {
-            // The longest wait is that of a full FIFO of the flow, served once per round of all
-            // flows.
+            // A packet waits longest in a full FIFO of its flow, which is served once per round of
+            // all flows.
             let queued = flow.rtt_ms.as_ref().unwrap().mean - flow.base_rtt_ms;
             let most = 100.0 * f64::from(flows) * 1514.0 * 8.0 / 100e3;
             assert!(
@@ -274,7 +275,7 @@ fn experiments_come_out_as_they_did() {
             ..Settings::new(0.01)
         };
         for (draws, outcome) in lab(settings, 12.0).experiments(0..16).unwrap() {
-            // The hash has the name of the rate with the unit of the number.
+            // In the digest the field `rate` is called `rate_bps`.
             let draws = format!("{draws:?}").replace("{ rate: ", "{ rate_bps: ");
             for byte in format!("{draws} {outcome:?}").bytes() {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

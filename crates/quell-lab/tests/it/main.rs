@@ -1,5 +1,5 @@
-//! The crate's integration tests in one program. `team.rs` is another: it compiles a file of the
-//! library with other threads.
+//! The crate's integration tests in one program. `tests/team.rs` is a program of its own: it
+//! compiles a file of the library with other threads.
 
 mod lfq;
 #[cfg(target_os = "linux")]

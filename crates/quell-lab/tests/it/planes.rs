@@ -22,8 +22,8 @@ const OFFERED: u64 = 10_307_000;
 const START: Instant = Instant::from_nanos(1_234_567);
 /// Time from the sender to the queue: half of the shortest round trip.
 const WAY: Duration = Duration::from_nanos(500);
-/// No decision is due at this time: the simulator stops before a decision at its end, a link does
-/// not.
+/// No decision is due at this time. The simulator stops before a decision that is due at its end; a
+/// live link does not.
 const END: Instant = Instant::from_millis(6001);
 const WARMUP: Instant = Instant::from_millis(500);
 const BIN: Duration = Duration::from_millis(250);
@@ -84,7 +84,7 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
     link.record(END)
 }
 
-/// Leaves out what only one of the two planes knows.
+/// Clears the fields that only one of the two planes fills.
 fn of_the_queue(run: Run) -> Run {
     let series = run.series.map(|s| Series {
         delivered_in_order_mbps: Vec::new(),

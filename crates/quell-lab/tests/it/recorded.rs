@@ -1,5 +1,5 @@
-//! Reveals every change of simulations' results: compares the trace hash and the record of every
-//! queue in every kind of surroundings with `data/recorded.csv`.
+//! Detects every change of simulations' results: compares the trace hash and the record of every
+//! queue in each of several scenarios with `data/recorded.csv`.
 //!
 //! A commit that changes behaviour on purpose records again and names what changed:
 //! `QUELL_RECORD=1 cargo test --package quell-lab --test it recorded`, then `git diff --stat` on
@@ -22,7 +22,7 @@ use quell_qdisc::time::MS;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// Surroundings. `TRACE` is replaced by the path of a file that the test writes.
+/// The scenarios, by name. `TRACE` is replaced by the path of a file that the test writes.
 const SURROUNDINGS: &[(&str, &str)] = &[
     (
         "wired",
@@ -257,7 +257,7 @@ const SERIES_KEYS: &[&str] = &[
     "cwnd_packets",
 ];
 
-/// FNV-1a.
+/// A digest by FNV-1a, 64 bits.
 #[derive(Clone, Copy)]
 struct Digest(u64);
 
@@ -371,7 +371,7 @@ fn episode(name: &str, queue: &str, seed: u64) -> String {
     )
 }
 
-/// Runs jobs on all cores; results in the order of the jobs.
+/// Runs jobs on all cores. Results are in the order of the jobs.
 fn parallel<J: Sync>(jobs: &[J], run: impl Fn(&J) -> String + Sync) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -446,7 +446,7 @@ fn results_of_every_queue_equal_the_recorded_ones() {
         return;
     }
     let was = std::fs::read_to_string(data()).expect("recorded.csv");
-    // All but the four measures; a queue's words may have commas.
+    // A row's name: all before its last four columns, because a queue's words may have commas.
     let name = |row| str::rsplitn(row, 5, ',').last().expect("a row");
     let before: BTreeMap<&str, &str> = was.lines().map(|row| (name(row), row)).collect();
     let differing: Vec<String> = now
