@@ -1,11 +1,11 @@
-//! Says of which commit, profile and features the module is, for `quell --version`. It runs again
-//! where a crate has changed, not at each commit.
+//! Provides the commit, the profile and the features of the build for `quell --version`. It runs
+//! again when a crate has changed, not at each commit.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What Rust's code is made from.
+/// Sources of the Rust code, relative to the root of the checkout.
 const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
@@ -27,7 +27,8 @@ fn main() {
     );
 }
 
-/// The commit of this checkout; `None` outside of one, also where another repository contains it.
+/// The commit of this checkout; `None` if this is not a checkout, even if it is inside of another
+/// repository.
 fn commit(root: &Path) -> Option<String> {
     let top = PathBuf::from(git(root, &["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root.canonicalize().ok()? {
@@ -53,7 +54,7 @@ fn git(root: &Path, words: &[&str]) -> Option<String> {
     done.status.success().then(|| text.trim().to_owned())
 }
 
-/// The name of the profile, which only the output's folder tells:
+/// The name of the profile, which is known only from the path of the output folder:
 /// `target/PROFILE/build/quell-py-HASH/out`.
 fn profile() -> Option<String> {
     let out = PathBuf::from(env::var_os("OUT_DIR")?);

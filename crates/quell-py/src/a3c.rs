@@ -9,14 +9,16 @@ use quell_qdisc::control::a3c::{self, Observation};
 use crate::scenario::Scenario;
 use crate::{duration, input_error};
 
-/// Results of a period: float32, world by world.
+/// Results of a period, as the bytes of float32 numbers, world by world.
 #[pyclass(frozen, get_all, module = "quell._core")]
 pub struct Period {
     /// An actor's readings of each sub-queue.
     readings: Py<PyBytes>,
-    /// For each sub-queue whether it was in use, its delay in ms, and its share of losses.
+    /// For each sub-queue whether it was in use (0 or 1), its delay, ms, and its share of losses,
+    /// 0..1.
     sub_queues: Py<PyBytes>,
-    /// For each whole queue the utilisation, the backlog in ms, and whether the scenario is over.
+    /// For each whole queue the utilisation, the backlog, ms, and whether the scenario is over (0
+    /// or 1).
     queues: Py<PyBytes>,
 }
 
@@ -38,7 +40,7 @@ pub struct CoupledQueues(Fleet);
 
 #[pymethods]
 impl CoupledQueues {
-    /// See [`Fleet::new`].
+    /// Begins a world for each scenario and seed, on `threads` threads (0: one per core).
     #[new]
     #[pyo3(signature = (scenarios, queue, seeds, *, observation, port = 0, period_s = 0.015, threads = 1))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
@@ -84,13 +86,14 @@ impl CoupledQueues {
         members.map(|m| m.world.now().as_secs_f64()).collect()
     }
 
-    /// See [`Fleet::replace`].
+    /// Replaces world `index` by a new world with this scenario and seed.
     fn replace(&mut self, index: usize, scenario: &Scenario, seed: u64) -> PyResult<()> {
         let replaced = self.0.replace(index, scenario.0.clone(), seed);
         replaced.map_err(input_error)
     }
 
-    /// See [`Fleet::step`].
+    /// Sets p' of every sub-queue of every world and runs each world to its next decision.
+    /// `probabilities`: float32, world by world, at most 1; negative: the queue's own law decides.
     fn step(&mut self, py: Python<'_>, probabilities: &[u8]) -> PyResult<Period> {
         let numbers = probabilities.chunks_exact(4);
         let numbers: Vec<_> = numbers

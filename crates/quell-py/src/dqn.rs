@@ -77,7 +77,7 @@ impl Dqn {
         Ok(self.0.keep(&inputs, &actions))
     }
 
-    /// Fits `count` batches with learning rate `rate`, drawn from random stream `stream`; returns
+    /// Fits `count` batches, drawn with random stream `stream`, with learning rate `rate`. Returns
     /// the mean loss. Releases the interpreter's lock.
     fn fit(&mut self, py: Python<'_>, count: usize, rate: f32, stream: u64) -> PyResult<f64> {
         py.detach(|| self.0.fit(count, rate, stream))
@@ -116,7 +116,7 @@ impl Dqn {
         )
     }
 
-    /// Continues from what `state` returned.
+    /// Restores a state that `state` has returned.
     fn restore(
         &mut self,
         numbers: [Vec<u8>; 6],

@@ -69,7 +69,7 @@ pub struct Played {
     inputs: Py<PyBytes>,
     /// Index of each action, or its value: float32, (decisions,).
     actions: Py<PyBytes>,
-    /// LearnQueue's table.
+    /// LearnQueue's table at the end; None with another controller or under a guard.
     table: Option<Py<LearnQueueTable>>,
 }
 
@@ -128,7 +128,7 @@ pub fn episode(
     })
 }
 
-/// LearnQueue's limits (its states), its initial limit, and the seconds between two decisions.
+/// LearnQueue's limits (its states), its initial limit, and the time between two decisions, s.
 #[pyfunction]
 pub fn learnqueue_walk(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
     let parsed = Queue::parse(queue).map_err(input_error)?;

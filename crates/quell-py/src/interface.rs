@@ -25,8 +25,8 @@ pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<u8>
     py.detach(|| system::command(&options)).map_err(input_error)
 }
 
-/// Converts keywords to options. None and False mean that an option is not given, a list repeats
-/// it.
+/// Converts keywords to options. None and False mean that an option is not given; a list repeats
+/// the option.
 fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     let mut options = T::default();
     for (name, value) in given.into_iter().flatten() {
@@ -71,7 +71,7 @@ pub fn steer_left() -> PyResult<Vec<PathBuf>> {
     steering::left().map_err(input_error)
 }
 
-/// Whether `quell steer` has changed queues of an interface and not yet brought them back.
+/// Whether `quell steer` has changed queues of an interface and not yet restored them.
 #[pyfunction]
 pub fn steered(dev: &str) -> PyResult<bool> {
     steering::is_changed(dev).map_err(input_error)

@@ -11,9 +11,9 @@ use quell_qdisc::policy::Affine;
 
 use crate::{duration, input_error, no_threads};
 
-/// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under a network given as
-/// the weights and biases of its layers in turn (float32). The result depends only on seeds and
-/// weights.
+/// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under one network.
+/// `weights` has the weights and the biases of each layer in turn (float32). Returns columns with
+/// one row per experiment, as bytes by name. The result does not depend on the number of threads.
 #[pyfunction]
 #[pyo3(signature = (weights, first_seed, count, alpha, *, online = false, duration_s = 5.0, act_within = 0.5, paper_weights = false, threads = 0))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.

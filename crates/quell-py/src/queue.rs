@@ -53,7 +53,7 @@ impl Packet {
         self.handle.enqueued().as_secs_f64()
     }
 
-    /// Marks it CE if it is ECN-capable; False (and untouched) if it is not.
+    /// Marks it CE and returns True if it is ECN-capable. Otherwise returns False.
     fn mark(&self) -> PyResult<bool> {
         self.must_be_held("mark")?;
         if self.ecn() == Ecn::NotEct.bits() {
@@ -104,7 +104,8 @@ impl Packet {
     }
 }
 
-/// Nothing in Python refers to the packet any more.
+/// Called when nothing in Python refers to the packet any more. If it is still held, the queue has
+/// lost it.
 impl Drop for Packet {
     fn drop(&mut self) {
         if *self.held.get_mut() {
@@ -118,6 +119,7 @@ impl Drop for Packet {
 struct Shared {
     /// Packets whose `drop()` was called, to be reported after the current call.
     dropped: Mutex<Vec<Handle>>,
+    /// Number of packets marked.
     marks: AtomicU64,
     /// Number of packets that the queue lost: kept, but no longer referenced.
     lost: AtomicU64,
@@ -276,7 +278,7 @@ impl PyQueue {
             return Err(Wrong::Did(what));
         };
         let kept = kept.is_true();
-        // A packet dropped by `drop()` is reported with the others that were.
+        // A packet that `drop()` has dropped counts as kept here; `report` reports it.
         Ok(kept || !packet.get().held.swap(false, Relaxed))
     }
 
@@ -393,7 +395,7 @@ impl Discipline<Handle> for PyQueue {
     }
 }
 
-/// A time from Python, later than `now`.
+/// Converts a time from Python, s, to an instant later than `now`.
 fn instant_after(now: Instant, seconds: f64) -> Instant {
     let nanos = seconds * 1e9;
     match nanos < u64::MAX as f64 {

@@ -207,8 +207,8 @@ struct Results<'a, 'py> {
 }
 
 impl Results<'_, '_> {
-    /// Hands a record to Python. The error of a stopped world is ignored, because the reason for
-    /// stopping is already stored.
+    /// Hands a record to Python. An error after the first one is ignored: it is that of a stopped
+    /// world.
     fn take(&mut self, py: Python<'_>, (index, record): Message) {
         let handed = record.and_then(|json| self.on_done.call1((index, json)).map(drop));
         self.check(handed.and_then(|()| py.check_signals()));
@@ -323,8 +323,9 @@ pub fn grade(increase_ms: f64) -> &'static str {
     quell_link::record::grade(increase_ms)
 }
 
-/// Quality of a real call at the listener, as the JSON of `quell_sim`'s `Application`; `None` if
-/// nothing was sent.
+/// Quality of a real call at the listener, as the JSON of a record's `Application`; `None` if
+/// nothing was sent. `arrivals` has, for each packet in order of arrival, its serial number, its
+/// one-way delay, ns, and whether it counts; `sent` is the number of packets that count.
 #[pyfunction]
 pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<String>> {
     let arrivals: Vec<_> = arrivals

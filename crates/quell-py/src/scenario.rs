@@ -27,9 +27,9 @@ impl Scenario {
 
 #[pymethods]
 impl Scenario {
-    /// Reads a scenario file or a built-in scenario, takes another scenario, or reads `text`, which
-    /// errors call `name`. The other arguments are strings as on the command line, which override
-    /// the file or replace it.
+    /// Reads the scenario file or the built-in scenario `name`, takes another scenario as `name`,
+    /// or reads `text`, which errors call `name`. The other arguments are strings as on the command
+    /// line; they override the scenario's keys or, without a name, make a scenario.
     #[new]
     #[pyo3(signature = (name = None, *, text = None, queue = None, rate = None, rtt = None, trace = None, flows = vec![],
         ecn = false, duration = None, warmup = None, seeds = None, seed = None))]
@@ -152,7 +152,7 @@ impl Scenario {
         )
     }
 
-    /// Arguments from which pickle makes it again.
+    /// Arguments with which pickle makes the scenario again.
     fn __getnewargs_ex__(&self) -> ((), BTreeMap<&str, String>) {
         ((), BTreeMap::from([("text", self.1.to_toml())]))
     }

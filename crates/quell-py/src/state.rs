@@ -10,7 +10,7 @@ use quell_live::state::{self, NAT, TUNE};
 
 use crate::input_error;
 
-/// Timeout for another `quell shell --nat` that starts or ends.
+/// Maximum time to wait for another `quell shell --nat` that is starting or ending.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A state file, locked for this process until it is closed.
