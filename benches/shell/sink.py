@@ -1,4 +1,4 @@
-"""Takes what TCP senders send: counts bytes from the first connection on, and writes the goodput between two times.
+"""Receives from TCP senders: counts bytes from the first connection on, and writes the goodput between two times.
 
 Usage: sink.py FROM UNTIL FILE (seconds).
 """
