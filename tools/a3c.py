@@ -8,7 +8,7 @@
 | seeds | the training of the network that shipped before, five seeds |
 | scales | Figure 27 |
 | a2c | stable-baselines3's A2C beside A3C, from random weights |
-| first, long, follow | the paper's procedure from random weights; in long episodes; what these pay a network that follows the delay |
+| first, long, follow | the paper's procedure from random weights; the same in long episodes; a fixed network that follows the delay |
 | worlds | many worlds from random weights, five seeds; networks and checkpoints go to target/a3c |
 | six | a law of six numbers in place of a network, five searches by CMA-ES in as many periods; files go to target/a3c |
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what tables in Rust say into files: scenario keys into docs/reference/scenarios.md and python/quell/inputs/keys.py,
+"""Write the contents of tables in Rust into files: scenario keys into docs/reference/scenarios.md and python/quell/inputs/keys.py,
 options of quell live into docs/reference/commands.md and packaging/openwrt/files.
 
     .venv/bin/python tools/keys.py [--check]
@@ -41,7 +41,7 @@ TABLES = {
     "": ("file",),
     "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web", "call", "video_call", "game", "page", "video", "ping"),
 }
-"""Tables whose keys a definition has, where it is not the table of the same name."""
+"""Tables whose keys a definition has, if it is not just the table of the same name."""
 HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 
 Written by tools/keys.py from the tables of keys; docs/reference/scenarios.md says more.

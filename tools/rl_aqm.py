@@ -39,7 +39,7 @@ from quell.train import rl_aqm, rl_aqm_corrected, rl_aqm_links
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAINED = ROOT / "python" / "quell" / "papers" / "trained"
 STUDIES = {"10mbit": (10, 40), "100mbit": (100, 25)}
-"""Rate, Mbit/s, and number of episodes: rewards do not rise after some ten."""
+"""Rate, Mbit/s, and number of episodes. Rewards stop rising after about ten episodes."""
 SEEDS = range(1, 6)
 NIC = 100
 RUNS = 10
@@ -140,7 +140,7 @@ def transient():
 
 
 def process():
-    """Compare policies of delay, utilisation and p, with the paper's steps and rules, on links above 100 packets."""
+    """Compare policies of delay, utilisation and p, with the paper's steps and rules, on links above a device of 100 packets."""
     policies = {name: networks.steps(*network) for name, network in networks.STEPS.items()}
     policies[more.FOUND] = found = search_steps()
     asked = full = decisions = 0

@@ -193,7 +193,7 @@ PICTURES = {
     "A cellular link": "report.png",
     "Wi-Fi with fast and slow stations": "wifi-air.png",
 }
-"""Of docs/images, what is shown of a report that is not open."""
+"""Pictures in docs/images that the gallery shows above reports, by title."""
 
 
 def gallery():

@@ -16,8 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Bytes after a type's header, by its kind: of each of its `vlen` records (RECORD), or once (ONCE). A record begins with
-# a name if the kind is in NAMED.
+# Bytes that follow a type's header, by the kind of the type: for each of its `vlen` records (RECORD), or once per type
+# (ONCE). The records of the kinds in NAMED begin with a name.
 RECORD = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 ONCE = {1: 4, 3: 12, 14: 4, 17: 4}
 NAMED = {4, 5, 6, 13, 19}
@@ -30,7 +30,7 @@ class Strings:
         self.old, self.new, self.places = old, bytearray(b"\0"), {b"": 0}
 
     def move(self, words: bytearray, at: int) -> None:
-        """Point the word at `at` to the new place of its string."""
+        """Set the word at offset `at` to the new place of its string."""
         (before,) = struct.unpack_from("<I", words, at)
         text = self.old[before : self.old.index(b"\0", before)]
         if text not in self.places:

@@ -1,10 +1,10 @@
-// The playground: controls, a worker that simulates, and the report's charts of what it found.
+// The playground: controls, a worker that simulates, and the report's charts of the results.
 (async () => {
 const { measures, worker, module, bins, tie } = JSON.parse($("data").textContent);
 const two = v => String(+v.toPrecision(2));
 const on = (id, what) => $(id).addEventListener("input", what);
 
-// ---- what is asked for
+// ---- the scenario and queues that the controls describe
 const line = () => {
   const mbps = 10 ** ($("rate").value / 20), ms = 10 ** ($("rtt").value / 20);
   const count = Math.round(2 ** ($("count").value / 6));
@@ -41,7 +41,7 @@ const restore = () => {
 const command = (l, queues) => `quell compare --rate ${l.rate} --rtt ${l.rtt} --flow ${l.flow[0]}${l.ecn ? " --ecn" : ""} --duration ${l.duration}`
   + ` --seed ${l.seed} --seeds 1 ${queues.map(q => "--aqm " + quoted(q)).join(" ")}`;
 
-// ---- from a record to what the report draws, as quell.report has it
+// ---- from a record to the report's charts, as in quell.report
 const read = (record, m) => {
   const value = m.key.split(".").reduce((v, part) => v?.[part], record);
   return value == null ? null : [value * m.scale, null];
@@ -104,7 +104,7 @@ const finding = queues => {
 };
 const wrong = what => { $("wrong").hidden = !what; $("wrong").textContent = what; };
 
-// ---- the worker; a new one replaces one whose result is no longer wanted
+// ---- the worker; if its result is no longer wanted, a new one replaces it
 const packed = Uint8Array.from(atob(module), c => c.charCodeAt(0));
 const bytes = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 const compiled = await WebAssembly.compile(bytes), source = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
@@ -133,7 +133,7 @@ const go = (error = "") => {
     if (data.answer.error) {
       const box = document.querySelector(`[data-own] [value="${CSS.escape(queues[records.length])}"]`);
       if (box) {
-        // Words that are not a queue go back into their field, and the others run.
+        // Words that are not a queue are put back into their field, and the other queues run.
         box.closest("label").remove();
         $("words").value = box.value;
         go(data.answer.error);

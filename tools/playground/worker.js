@@ -1,4 +1,4 @@
-// Runs what the page asks for, one request after another.
+// Runs the page's requests one after another.
 let quell;
 const text = { to: new TextEncoder(), from: new TextDecoder() };
 onmessage = ({ data }) => {
