@@ -10,7 +10,7 @@
 | a2c | stable-baselines3's A2C beside A3C, from random weights |
 | first, long, follow | the paper's procedure from random weights; the same in long episodes; a fixed network that follows the delay |
 | worlds | many worlds from random weights, five seeds; networks and checkpoints go to target/a3c |
-| six | a law of six numbers in place of a network, five searches by CMA-ES in as many periods; files go to target/a3c |
+| six | a law of six numbers in place of a network, five searches by CMA-ES, each about as long as the training; files go to target/a3c |
 
 A study replaces its former rows in the file. All studies take about 50 minutes of one core, half of it for worlds.
 """
@@ -40,10 +40,10 @@ INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parqu
 SHIPPED: dict[str, Any] = {"actor_rate": 5e-5}
 NETWORKS = ROOT / "target" / "a3c"
 RUNS = 5
-"""Runs of each scenario, for the judgement of the seeds' networks."""
+"""Runs of each scenario by which the networks of the seeds are judged."""
 SCALES = (10.0, 25.0, 50.0, 100.0)
 EPISODES = 60
-"""Episodes of a training from random weights."""
+"""Number of episodes of a training from random weights."""
 KEPT = ("reward", "rewards", "delay_ms", "delays_ms", "spread")
 LAW: list[Any] = []
 
@@ -128,14 +128,14 @@ GENERATIONS, POPULATION, DRAWN = 17, 10, 16
 """The search simulates 2.99 M periods of 15 ms, the law's own runs included; `quell train a3c-l4s` simulates 3.07 M."""
 FIRST_NUMBERS = (-3.0, 1.0, 0.0) * 2
 GATE = 64.0
-"""Larger than any action."""
+"""Opens one ReLU unit and closes the other, because it is larger than any action."""
 
 
 def power_law(numbers):
     """Make the policy file of ln p' = a + b ln(1 + d) + c ln((1 + d)/(1 + d_old)).
 
     d is the delay in ms, d_old that of the period before. `numbers`: a, b, c of classic sub-queues, then of L4S ones.
-    One of two ReLU units is open in classic sub-queues, the other in L4S ones.
+    One of two ReLU units is open in classic sub-queues, the other one in L4S sub-queues.
     """
     names = _core.a3c_readings("logarithmic")
     hidden, bias = np.zeros((2, len(names))), np.zeros(2)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run the simulations of which `tools/pgo` makes a profile: hot_paths.py MODULE.
+"""Run the simulations from which `tools/pgo` makes a profile: hot_paths.py MODULE.
 
-MODULE is built with counters. No run is one of those by which docs/lab/speed.md judges a build: rates,
-round trips, numbers of flows and limits differ.
+MODULE is built with counters. The runs have other rates, round trips, numbers of flows and limits than those by which
+docs/lab/speed.md judges a build.
 """
 
 import importlib.util

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Write the contents of tables in Rust into files: scenario keys into docs/reference/scenarios.md and python/quell/inputs/keys.py,
-options of quell live into docs/reference/commands.md and packaging/openwrt/files.
+"""Write the contents of tables in Rust into files.
+
+Scenario keys go into docs/reference/scenarios.md and python/quell/inputs/keys.py, options of quell live into
+docs/reference/commands.md and packaging/openwrt/files.
 
     .venv/bin/python tools/keys.py [--check]
 

@@ -9,12 +9,12 @@ columns wide. --check writes nothing and fails if an output differs. Run `make b
 In a tutorial, a block marked `console` holds one command after `$ ` and then its standard output, without empty lines;
 ` | head -N` may follow the command. A block of Python or TOML whose first line is a comment with a file's name, as in
 `# mine.py`, is that file for the commands below it. A block marked `console real` holds a command on real packets: it runs
-in a network namespace whose interface eth0 has a line of 20 Mbit/s, a modem that never drops, and one sender behind it;
-its output, standard error included, is written, and compared without its numbers, except medians, which the text
-explains: they may differ by a factor of 2.
+in a network namespace whose interface eth0 has a line of 20 Mbit/s, a modem that never drops, and one sender behind it.
+Its output, with standard error, is replaced only if it differs in more than its numbers. Medians, which the text
+explains, may differ by a factor of 2.
 
-On the other pages an output with empty lines is whole, and one without is an excerpt: as many lines as are shown, from
-the first that has their first line's form.
+On the other pages, an output with empty lines is complete. An output without them is an excerpt: it has as many lines
+as the page shows, and begins at the first line that equals the first one shown except for numbers.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ def line():
 
 
 def shape(text):
-    """Remove numbers and what depends on them: widths, and messages about a busy machine."""
+    """Remove numbers, column widths, which depend on them, and messages about a busy machine."""
     text = re.sub(r"^quell: (down|up): .*too slow.*\n|, .*their time had passed.*", "", text, flags=re.MULTILINE)
     return re.sub(r"[ ─]+", " ", re.sub(r"[-–\d.]*\d[\d.]*|(?<= )[-–](?= )", "N", text))
 

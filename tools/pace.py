@@ -4,9 +4,10 @@
 
 Each trial draws constants at random around the shipped ones, by factors up to --spread, and runs every line of `quell
 compare autorate` with the seeds of --seeds. The shipped constants were chosen with seeds 1 to 8; the bench has other
-seeds. The score is the mean utilisation, less a percent for each ms by which the mean p95 of the added delay exceeds
---delay (20 down, 36 up: those of the shipped constants). The first row has the shipped constants, the others better
-ones, as words of the queue. Both directions run in every trial, the other one with the shipped constants.
+seeds. The merit is the mean utilisation, minus one percentage point for each ms by which the mean p95 of the added
+delay exceeds --delay (20 down, 36 up: those of the shipped constants). The first row has the shipped constants;
+each further row has the best ones so far, as words of the queue. Both directions run in every trial, the other one with
+the shipped constants.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def compiled():
     """Compile the simulator; return the module's bytes."""
     small = {"CARGO_PROFILE_RELEASE_DEBUG": "0", "CARGO_PROFILE_RELEASE_STRIP": "symbols"}
     command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "quell-web", "--target", TARGET]
-    # Without the environment's profile, which is for the host.
+    # Settings of a Cargo profile in the environment are for the host, not for WebAssembly.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CARGO_PROFILE_") and k != "RUSTFLAGS"}
     folder = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     subprocess.run(command, cwd=ROOT, env=environment | small, check=True)

@@ -36,7 +36,10 @@ class Heads(nn.Module):
 
 
 def every_activation():
-    """5-70-33-20-9, then four heads: all activations, whole and partial panels, rows, an odd number of inputs."""
+    """Return a network 5-70-33-20-9 with four heads.
+
+    It covers all activations, whole and partial panels of 64 outputs, and an odd number of inputs.
+    """
     trunk = nn.Sequential(
         *(nn.Linear(5, 70), nn.LeakyReLU()),
         *(nn.Linear(70, 33), nn.ReLU()),
@@ -53,7 +56,7 @@ def every_activation():
 
 
 def tensors(net):
-    """The tensors by their names in quell."""
+    """Return the tensors by their names in quell."""
     layers = [m for m in net.trunk if isinstance(m, nn.Linear)]
     named = [(f"layers.{i}", m) for i, m in enumerate(layers)] + [(f"heads.{i}", h[0]) for i, h in enumerate(net.heads)]
     return {
@@ -84,7 +87,7 @@ def card(offset, scale):
 
 
 def hashed(n, salt, bound):
-    """n floats in [-bound, bound) from the finaliser of MurmurHash3 over (salt << 24) + index."""
+    """Return n floats in [-bound, bound): the finaliser of MurmurHash3 of (salt << 24) + index, scaled."""
     x = np.arange(n, dtype=np.uint32) + np.uint32(salt << 24)
     x ^= x >> np.uint32(16)
     x *= np.uint32(0x85EBCA6B)
@@ -95,7 +98,7 @@ def hashed(n, salt, bound):
 
 
 def lfq_shape():
-    """60-256-256-256-1, all leaky ReLU up to a linear output."""
+    """Return a network 60-256-256-256-1 with leaky ReLUs and a linear output."""
     net = nn.Sequential(nn.Linear(60, 256), nn.LeakyReLU(), nn.Linear(256, 256), nn.LeakyReLU())
     net.extend([nn.Linear(256, 256), nn.LeakyReLU(), nn.Linear(256, 1)])
     for i, m in enumerate(m for m in net if isinstance(m, nn.Linear)):

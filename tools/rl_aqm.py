@@ -10,7 +10,7 @@
 | wide | the corrected network, the default one, a tuned PI and the rule on 32 links, and on 16 with CUBIC, ECN and BBR | rl-aqm.wide | 10 |
 | process | searches the paper's decision process for a policy that beats the rule | rl-aqm.process | 2 |
 | pi | finds PI's three numbers by CMA-ES, for each depth of the device; prints them | | 4 |
-| transient | three corrected networks and PI, trained and found where flows arrive and leave all the time, on 32 such links | rl-aqm.wide | 11 |
+| transient | three corrected networks and PI on 32 links where flows arrive and leave, for which they were trained | rl-aqm.wide | 11 |
 
 A study replaces its former rows in its file. Without STUDY: 10mbit and 100mbit. wide needs --model FILE.
 """
@@ -140,7 +140,7 @@ def transient():
 
 
 def process():
-    """Compare policies of delay, utilisation and p, with the paper's steps and rules, on links above a device of 100 packets."""
+    """Compare policies of delay, utilisation and p, with the paper's steps and rules, above a device of 100 packets."""
     policies = {name: networks.steps(*network) for name, network in networks.STEPS.items()}
     policies[more.FOUND] = found = search_steps()
     asked = full = decisions = 0

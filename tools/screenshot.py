@@ -3,8 +3,9 @@
 
     .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--wait S] [--part CSS]
 
-docs/images/report.png is of `quell compare lte --html report.html`, with `--height 2375`; of README's `quell compare household
-... --html household.html` docs/images/household.png is with `--part .felt`, docs/images/front.png with `--width 560 --part '#scatter'`.
+Pictures in docs/images: report.png is from the report of `quell compare lte --html report.html`, with `--height 2375`.
+household.png (`--part .felt`) and front.png (`--width 560 --part '#scatter'`) are from the report of README's `quell
+compare household ... --html household.html`.
 
 Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
 """

@@ -77,7 +77,7 @@ def linked(text, source, here):
         path = (source.parent / found[1]).resolve()
         return f"[{path.read_text('utf-8').partition(chr(10))[0].removeprefix('# ')}]({found[1]}{found[2] or ''})"
 
-    # The site has titles, not files.
+    # A link whose text is a file's name gets the page's title as its text, because the site shows no file names.
     text = re.sub(r"\[[\w/.-]+\.md\]\(([^)\s#]+)(#[^)\s]*)?\)", titled, text)
     # Leave code as it is: brackets in it are not links.
     parts = re.split(r"(^```.*?^```|`[^`\n]+`)", text, flags=re.DOTALL | re.MULTILINE)

@@ -5,9 +5,10 @@
  *   traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP
  *   traffic capture DEV
  *
- * `send` keeps FLOWS connections full; each starts 0.1 s after the one before. Their congestion control is CONTROL; of
- * several (`cubic,bbr`) they take one each, in turn. At the end it prints each connection's goodput after WARMUP seconds,
- * in kbit/s: what the receiver has acknowledged. `capture` receives copies of the frames of an interface, as tcpdump does.
+ * `send` keeps FLOWS connections full; each starts 0.1 s after the one before. Their congestion control is CONTROL; a
+ * list (`cubic,bbr`) has one for each connection, in turn. At the end `send` prints each connection's goodput after
+ * WARMUP seconds, in kbit/s: what the receiver has acknowledged. `capture` receives copies of the frames of an
+ * interface, as tcpdump does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -87,7 +88,7 @@ static uint64_t acknowledged(int file)
     return info.tcpi_bytes_acked;
 }
 
-/* The n-th name of a comma-separated list, which repeats. */
+/* The n-th name of a comma-separated list, counted from 0; after the last one the list repeats. */
 static const char *nth(const char *list, int n)
 {
     static char name[16];
@@ -116,7 +117,7 @@ static void send_all(struct sockaddr_in to, const char *controls, int flows, dou
 
             if (setsockopt(file, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)))
                 die(control);
-            /* The handshake may wait seconds in the queue, while the other connections continue. */
+            /* Does not wait: the handshake may be in the queue for seconds, while the other connections send. */
             if (connect(file, (void *)&to, sizeof(to)) && errno != EINPROGRESS)
                 die("connect");
             files[count] = file;
