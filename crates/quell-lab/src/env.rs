@@ -296,7 +296,8 @@ impl Task {
             for value in [self.bounds.0, self.bounds.1] {
                 let value = self.knob.snap(value);
                 let set = world.set_knobs(0, None, &self.knob.knobs(value));
-                // A discipline may store a probability as an integer, so it has small steps.
+                // The value read may differ slightly: a discipline may store a probability as an
+                // integer.
                 if set.is_err() || (self.knob.read(&world.gauges(0)) - value).abs() > 1e-8 {
                     let what = format!("`{}` has no such knob", self.queue);
                     return Err(Error::new(what)

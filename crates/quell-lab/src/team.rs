@@ -40,7 +40,7 @@ struct Shared<W> {
 }
 
 struct Piece<W> {
-    /// The last round in which a thread took it.
+    /// The last round in which a thread took this piece.
     taken: AtomicUsize,
     work: Mutex<W>,
 }

@@ -19,7 +19,7 @@ struct Entry {
     key: String,
     /// Line in the file; `None`: not from the file.
     line: Option<usize>,
-    /// The value is an override: errors name the key without its table.
+    /// Whether the value is an override; errors then name the key without its table.
     alone: bool,
     value: Node,
 }

@@ -181,7 +181,7 @@ fn dctcp_and_cubic_share_dualpi2_as_in_linux() {
         flows: &[("dctcp", 2, true), ("cubic", 2, false)],
         linux: Some((38.24, 7.38, 10.3)),
     });
-    // Linux: 20.8 and 20.0 of 38.2 Mbit/s.
+    // In runs of Linux the DCTCP flows get 20.8 and 20.0 of 38.2 Mbit/s.
     let dctcp = flows[0] + flows[1];
     assert!((18.5..22.5).contains(&dctcp), "{dctcp}");
 }
