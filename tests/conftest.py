@@ -123,7 +123,7 @@ def run(command: list[str], folder: Path, timeout: float = 120) -> subprocess.Co
 
 
 def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 20.0, **more: Any) -> dict[str, Any]:
-    """Make up a record with every key of the contract."""
+    """Make up a result record of a queue on a link; `more` replaces or adds keys."""
     summary = {"mean": p95 / 2, "p50": p95 / 2, "p95": p95, "p99": p95 * 1.3, "max": p95 * 2}
     bins = 40
     flow = {

@@ -125,7 +125,7 @@ class Traffic:
         return self
 
     def load(self, loads: str, address: str = "10.9.3.2") -> None:
-        """Start downloads (`d`) from and uploads (`u`) to a host."""
+        """Start a transfer for each letter of `loads`: a download from (`d`) or an upload to (`u`) the host."""
         self.processes.append(self.net.start(self.net.a, sys.executable, "-c", LOAD, loads, address))
 
     def _read(self, probe: subprocess.Popen[str]) -> None:
@@ -182,7 +182,10 @@ LIAR = "10.9.4.2"
 
 
 class Liar:
-    """Another host behind the line of `net`, at LIAR. Its packets are held back from second `begin` to `end`."""
+    """Another host behind the line of `net`, at the address LIAR.
+
+    From second `begin` to `end`, its packets are delayed by `hold` s plus `growth` s for each second since `begin`.
+    """
 
     def __init__(self, net: Modem, begin: float, end: float, hold: float = 0.26, growth: float = 0.025) -> None:
         self.net, self.space = net, f"{net.a}c"

@@ -73,7 +73,7 @@ def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
 
 
 def test_tables_fit_80_columns_and_no_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
-    """The longest figures, with marks of collapse."""
+    """The figures are the longest possible, and every loop is marked as collapsed."""
     lines = [line.kind for line in autorate.LINES] + [case.name for case in autorate.CASES]
     autorate.show([_result(loop.name, 1.0, 12345.0, line) for line in lines for loop in autorate.LOOPS], "heading")
     rows = capsys.readouterr().out.splitlines()
@@ -83,7 +83,7 @@ def test_tables_fit_80_columns_and_no_name_is_wrapped(capsys: pytest.CaptureFixt
 
 
 def test_interrupted_before_all_lines_are_whole_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    """Means over other lines would not compare."""
+    """Means over different sets of lines cannot be compared."""
     autorate.show([_result(loop.name, 0.9, 5.0) for loop in autorate.LOOPS], "heading")
     said = capsys.readouterr().out
     assert "lte" in said and "bar:" not in said and " all " not in said
@@ -113,7 +113,7 @@ def test_bars_are_half_of_the_lowest_delay_among_loops_that_use_80_percent() -> 
 
 
 def test_without_a_loop_at_80_percent_the_one_that_uses_most_sets_the_delay() -> None:
-    """The same rule as for the bars."""
+    """Then the bar of the delay is half of that loop's delay."""
     results = [_result(loop.name, 0.5 + i / 100, 10.0 * i) for i, loop in enumerate(autorate.LOOPS)]
     down, _ = autorate.verdicts(results)
     assert (down.bound_by, down.bound_ms) == ("sqm_autorate, told", 25.0)
@@ -126,7 +126,7 @@ def test_without_a_loop_at_80_percent_the_one_that_uses_most_sets_the_delay() ->
 def test_a_loop_collapses_in_a_loaded_direction_alone(
     used: float, added: float, loaded: tuple[str, ...], collapsed: bool
 ) -> None:
-    """Below 40 % utilisation of the line, or above 500 ms."""
+    """A loop collapses below 40 % utilisation of the line, or above 500 ms of added delay."""
     assert _result("pace", used, added, loaded=loaded).collapsed is collapsed
 
 
@@ -150,9 +150,9 @@ def test_unsuitable_options_of_the_bench_are_refused_in_one_line(options: dict[s
 def test_a_measured_line_is_compared_with_fixed_rates_too(
     both: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Mahimahi has a file for each way; without the upward one nothing is uploaded."""
+    """Mahimahi has a file for each direction; without that of the upload nothing is uploaded."""
     down, up = tmp_path / "a line.down", tmp_path / "a line.up"
-    # 12 and 3 Mbit/s; for 5 s a quarter of that.
+    # 12 Mbit/s down and 3 up; in the second half of each 10 s a quarter of that.
     for file, gap in ((down, 1), (up, 4)):
         file.write_text("".join(f"{t}\n" for t in range(1, 10_001) if t % (gap if t < 5000 else 4 * gap) == 0))
     if not both:
@@ -162,7 +162,7 @@ def test_a_measured_line_is_compared_with_fixed_rates_too(
     rows = {row["loop"]: row for row in json.loads(capsys.readouterr().out)}
     assert set(rows) == {loop.name for loop in (*autorate.LOOPS, *autorate.FIXED)}
     assert all(("up" in row) == both and row["line"] == "a line" for row in rows.values())
-    # Half of the mean of 12 and 3 Mbit/s is above 3 Mbit/s, and 90 % is far above.
+    # The download's mean is 7.5 Mbit/s: half of it is above the 3 Mbit/s of the slow phase, and 90 % is far above.
     half, most = (rows[loop.name]["down"] for loop in autorate.FIXED)
     assert 0.3 < half["utilisation"] < 0.6 < most["utilisation"]
     assert 30 < half["added_p95_ms"] < most["added_p95_ms"] < rows["none"]["down"]["added_p95_ms"]

@@ -216,7 +216,7 @@ def test_above_a_tenth_marks_are_not_enough(line: Line) -> None:
 def test_kill_9_takes_all_away_within_a_second(line: Line) -> None:
     for looks in range(5):
         process = line.dropping("1")
-        # Up to 0.8 s, longer than a loop may make no turn.
+        # 0 to 0.8 s; a loop counts as stalled after five of the watchdog's checks, which are 50 ms apart.
         time.sleep(0.2 * looks)
         os.kill(process.pid, signal.SIGKILL)
         assert until(lambda: not line.clsact()) < 1
@@ -299,7 +299,7 @@ def test_clsact_stays_where_others_have_put_filters_meanwhile(line: Line, way: s
 def test_clsact_stays_where_others_have_put_filters_while_it_was_stopped(line: Line, way: str) -> None:
     process = line.dropping("0.1")
     os.kill(process.pid, signal.SIGSTOP)
-    # Longer than a loop may make no turn, which is five looks of the watchdog, 50 ms apart.
+    # Long enough that the watchdog notices the stopped loop: it makes five checks, 50 ms apart.
     time.sleep(1)
     assert line.run("sh", "-ec", f"tc filter add dev v0 {way} protocol ip u32 match u8 0 0").returncode == 0
     os.kill(process.pid, signal.SIGKILL)

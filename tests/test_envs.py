@@ -246,7 +246,7 @@ def test_lfqs_limit_is_set_at_each_tenth_packet_and_bounds_the_queue() -> None:
     # 15 Mbit/s for 5 s are 9.4 MB, 630 decisions of ten packets of 1498 bytes; slow start and the RTO of 1 s take some.
     assert 6.5 < total < 9.4
     assert steps == pytest.approx(total * 1e6 / 1498 / 10, rel=0.03)
-    assert seen[20] == pytest.approx(0.25, rel=1e-3)  # the average of the limit is where it stood
+    assert seen[20] == pytest.approx(0.25, rel=1e-3)  # the average of a constant limit is that limit
     assert 0 < seen[0] <= 0.25
 
 

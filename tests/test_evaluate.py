@@ -35,8 +35,8 @@ QUICK = ["--sections", "5.3", "--seeds", "2", "--aqm", "codel"]
 
 
 def test_loss_synchronisation_is_the_share_of_flows_that_cut_their_windows_together() -> None:
-    # From the first bin to the second all three queues fall (10 to 5, 20 to 10, 30 to 15): 3/3. To the third one of
-    # three: 1/3. To the fourth none. To the fifth two have values and one falls, by exactly a tenth: 1/2.
+    # From bin 1 to 2 all three windows fall (10 to 5, 20 to 10, 30 to 15): 3/3. From 2 to 3 one of three falls: 1/3.
+    # From 3 to 4 none falls. From 4 to 5 two have values, and one falls, by exactly a tenth: 1/2.
     windows: list[list[float | None]] = [[10, 5, 6, 7, 8], [20, 10, 11, 12, None], [30, 15, 7, 10, 9]]
     assert measures.synchronisation(windows) == pytest.approx((1 + 1 / 3 + 1 / 2) / 3)
     assert measures.synchronisation([[10, 5, 6]]) is None

@@ -47,5 +47,5 @@ def test_many_flows_do_not_wait_for_seconds_under_the_guard_of_lfq(quell: Quell,
     done = quell("run", "flood.toml", "--aqm", "lfq guard", "--json", "-")
     assert done.returncode == 0, done.stderr
     sojourn = json.loads(done.stdout)["sojourn_ms"]
-    # The fallback gave each flow what the link sends in 50 ms, and the mean wait was 5 s.
+    # An earlier fallback let each flow queue what the link sends in 50 ms, and the mean wait was 5 s.
     assert sojourn["mean"] < 1000, sojourn

@@ -56,7 +56,7 @@ COMPARE = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "
 @pytest.mark.real_time
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_finished_runs_are_reported_and_saved(tmp_path: Path, number: int) -> None:
-    for seconds in (0.4, 2.0, 10.0):  # on a busy machine no run has finished so soon
+    for seconds in (0.4, 2.0, 10.0):  # on a busy machine it takes longer until a run has finished
         for old in tmp_path.iterdir():
             old.unlink()
         words = [*COMPARE, "--json", "runs.json", "--html", "report.html"]
@@ -105,7 +105,7 @@ def test_the_wait_for_a_pipes_reader_can_be_interrupted(tmp_path: Path, option: 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     words = ["run", "--rate", "1mbit", "--duration", "1s", option, "pipe"]
-    for seconds in (2.0, 8.0):  # on a busy machine polars, or quell, loads only later
+    for seconds in (2.0, 8.0):  # on a busy machine quell and polars take longer to load
         wait, status, _, err = interrupt(words, tmp_path, after=seconds)
         if status == 130:
             break

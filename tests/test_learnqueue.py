@@ -96,7 +96,7 @@ def test_a_queue_that_starts_from_a_table_uses_what_it_holds(tmp_path: Path) -> 
         experiment.run_each(jobs, lambda record: runs.append(record["limit_packets"]))
         return sum(runs) / len(runs)
 
-    # Without a table, a walk from one packet is still near there after 5 s; the learned one has found more room.
+    # Without a table the limit starts at one packet, and is still near it after 5 s; with the table it is larger.
     assert mean_limit(f"learnqueue table {table}") > mean_limit("learnqueue published_reward")
 
 

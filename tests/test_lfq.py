@@ -65,7 +65,7 @@ def test_online_runs_one_side() -> None:
 
 
 def test_a_flow_without_a_decision_says_so() -> None:
-    # Decisions may come at any time of the run; for some flows that is too late.
+    # A decision is due at a random time of the run; some flows end before theirs.
     raw = _core.lfq_experiments(layers(12.0), 0, 400, 10.0, duration_s=0.1, act_within=1.0)
     decided = np.frombuffer(raw["decided"], np.uint8)
     assert 0 < decided.sum() < 400

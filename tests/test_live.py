@@ -55,7 +55,7 @@ def net() -> Iterator[Net]:
 
 
 def assert_lost(look: dict[str, int], sent: int, came: int) -> None:
-    """Lost packets are those dropped, which may include packets of the kernel (MLD reports)."""
+    """Check that the queue dropped all lost packets; it may also have dropped packets of the kernel (MLD reports)."""
     others = look["read"] - sent
     assert others >= 0, look
     assert sent - look["dropped"] <= came <= sent - look["dropped"] + others, look
@@ -94,7 +94,7 @@ def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
     net.datagrams(50)
     decisions = state(tmp_path / "s")["decisions"]
     stop(command)
-    # Asked every 20 ms; on a busy machine it falls back, which is counted.
+    # The controller is asked every 20 ms. On a busy machine its decisions may be late, which is counted.
     assert decisions["asked"] > 20
     assert decisions["taken"] + decisions["late"] > 0
 
@@ -163,7 +163,7 @@ def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_
     rng = random.Random(1)
     for k in range(5):
         command = net.live("--rate", "8mbit")
-        # This line comes after its rules are made; before, rules of the killed one may still be there.
+        # quell prints this line after it has made its rules; before, there may be rules of the killed instance.
         assert command.stderr is not None and command.stderr.readline().startswith("quell: rb")
         assert net.answers(), "through the queue"
         time.sleep(rng.random() / 5)
@@ -202,7 +202,7 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
                 command.communicate()
                 there = bool(net.rules())
                 ruled += there
-                # Aims at half of the kills after the rules were made, however slow the machine is.
+                # Adjusted so that half of the kills come after the rules were made, however slow the machine is.
                 start *= 0.95 if there else 1.05
                 time.sleep(0.15)
         finally:
@@ -218,7 +218,7 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
         gaps.append(1e3 * max(b - a for a, b in pairwise([at, *after])))
     figures = f"median {statistics.median(gaps):.1f}, most {max(gaps):.1f}"
     print(f"\nlongest gap after each of 50 kills, ms: {figures}; {ruled} with rules")
-    # A busy machine has gaps of its own.
+    # A busy machine causes gaps of its own.
     assert statistics.median(gaps) < 1e3 * late.allowed_s(0.1), figures
     assert max(gaps) < 1e3 * late.allowed_s(0.3), (figures, late.longest_s)
     assert ruled > 5, "no kill came after the rules were made"

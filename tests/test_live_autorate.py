@@ -153,7 +153,7 @@ def test_a_stall_does_not_begin_the_rates_again(net: Modem, tmp_path: Path, aske
     code, said = stop(command)
     assert code == 0, said
     assert all(direction["stalls"] > before for direction, before in zip(look.values(), stalls, strict=True))
-    # A start would be at 0.1 Mbit/s for at least 0.3 s.
+    # A loop that starts again would set 0.1 Mbit/s for at least 0.3 s.
     assert min(rates["ingress"]) > 2 and min(rates["egress"]) > 0.5, rates
 
 
@@ -191,7 +191,7 @@ def test_a_reflector_that_floods_displaces_no_answer_of_another(net: Modem, tmp_
 
     def seen() -> list[dict[str, int]]:
         rows: list[dict[str, int]] = []
-        while not rows:  # its first turn may be late
+        while not rows:  # the prober's first report may be late
             rows = status(socket)["reflectors"]
         return rows
 
@@ -380,7 +380,7 @@ def test_unsuitable_options_of_a_rate_loop_are_refused_in_one_line(words: str, m
 
 @pytest.mark.real_time
 def test_two_at_once_on_one_interface_are_refused_and_the_first_continues(net: Modem) -> None:
-    """The second one asks no reflector."""
+    """The second one sends no request to a reflector."""
     first = live(net, "--autorate", *ASK)
     second = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--autorate", *ASK)
     assert second.returncode == 2 and second.stderr.count("\n") == 1

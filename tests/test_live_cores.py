@@ -17,9 +17,9 @@ from lateness import Lateness
 from live_net import Bump, Net, built, require, state, stop
 
 ADDRESSES = 16
-# Datagrams of 1000 bytes of IP from several addresses with five ports each: for each address a number per second. A
-# second batch of numbers may follow for the second half of the time. The source has real-time priority like the loops,
-# so that other work on the machine does not change its rate. It prints how many it sent.
+# Sends datagrams of 1000 bytes of IP from several addresses with five ports each. For each address there is a number of
+# datagrams per second; a second batch of numbers may follow, for the second half of the time. The program has real-time
+# priority like the loops, so that other work on the machine does not change its rate. It prints how many it sent.
 OFFER = """
 import os, socket, sys, time
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -42,7 +42,8 @@ while (now := time.monotonic() - began) < seconds:
     time.sleep(0.001)
 print(total)
 """
-# Number of datagrams received in a window of so many seconds, and the time from the first to the last.
+# Receives datagrams; skips a time and then counts for another one, both given in seconds. Prints the number counted and
+# the time from the first of them to the last, s.
 COUNT = """
 import socket, sys, time
 skip, seconds = float(sys.argv[1]), float(sys.argv[2])

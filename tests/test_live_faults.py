@@ -252,7 +252,7 @@ OTHER = ("PREROUTING", "-i", "ra", "-m", "mark", "!", "--mark", "0x7175656c", "-
 def test_rules_of_an_earlier_process_that_a_firewall_reload_puts_back_are_removed(
     net: Net, tools: Tools, tmp_path: Path, flavour: str
 ) -> None:
-    """They would take its packets to the other direction's queue or to none."""
+    """Such rules would lead its packets to the other direction's queue, or to a queue that no process reads."""
     tools.become(flavour)
     net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-A", *OTHER, "--queue-bypass")
 
@@ -342,7 +342,7 @@ class Stream:
 
 
 def gap(came: list[tuple[float, int]]) -> float:
-    """Return the longest time in which no packet came."""
+    """Return the longest time between two successive packets, s."""
     return max(later - before for (before, _), (later, _) in pairwise(came))
 
 

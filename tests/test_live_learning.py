@@ -91,7 +91,7 @@ def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> N
     until(lambda: decisions(quell, file) > first, within=20)
     stop(command, signal.SIGKILL)
     second = decisions(quell, file)
-    # Other words are another task with its own file.
+    # Other queue words have a file of their own.
     command = net.learning(aqm="learnqueue target 5ms")
     hears(command, "rb: what leaves")
     assert stop(command)[0] == 0
@@ -141,7 +141,7 @@ def test_a_network_learns_and_outlives_kill_9(net: Learning, quell: Quell) -> No
     learned = networks(file)
     shown = quell("show", file)
     assert f"learned in quell live: rb, egress, {NETWORK} guard" in shown.stdout, shown.stdout + shown.stderr
-    # What a process leaves that is killed while it writes.
+    # A file as it is left by a process that is killed while it writes.
     file.with_suffix(".part").write_bytes(b"half")
     command = net.learning(aqm=NETWORK)
     hears(command, f"egress: continues from {file}")

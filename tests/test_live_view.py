@@ -84,7 +84,7 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(
         terminal.wait(r"^egress +0\.000 +9\.000 +-")
         net.datagrams(300, gap=0.005)
         terminal.wait(r"^ingress +0\.000 +2\.500 +-")
-        # The last 15 s are drawn, with the queue that there was.
+        # The bars of the last 15 s show that packets waited.
         terminal.wait(r"^egress .* +[_▁]*[^_▁ ]")
         # Messages of a reload are above the table, which stays whole.
         config.write_text("frob = 1\n")

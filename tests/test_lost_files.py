@@ -107,7 +107,7 @@ def test_a_page_is_written_to_a_file_whose_name_is_not_text() -> None:
 
 
 def interrupted(*words: str) -> str:
-    """Run quell and interrupt it, later each time until a run has finished before; return its errors."""
+    """Run quell and interrupt it, again and later until a run has finished before; return the last time's errors."""
     for seconds in (1.0, 2.0, 4.0, 8.0, 16.0):
         process = subprocess.Popen([QUELL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
@@ -202,7 +202,7 @@ def test_a_signal_that_acts_as_ctrl_c_waits_for_the_end_of_a_change() -> None:
 def test_a_temporary_folder_has_no_blank_in_its_path_and_an_error_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queue words name files in it: a training for hours could not be judged, and its model was not written."""
+    """Queue words name files in this folder. With a blank in its path the model of a long training was lost."""
     blank = tmp_path / "a b"
     blank.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(blank))

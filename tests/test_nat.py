@@ -491,7 +491,7 @@ rules
 
 @pytest.mark.real_time
 def test_settings_are_restored_although_the_state_file_was_deleted(tmp_path: Path) -> None:
-    """With the last shell that needs forwarding, also where the other one was killed."""
+    """They are restored when the last shell that needs forwarding ends, also if the other shell was killed."""
     script = """
 echo 0 >conf/all/accept_redirects
 begin first

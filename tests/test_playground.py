@@ -96,7 +96,7 @@ def test_words_of_ones_own_run_and_wrong_ones_are_named(playground: Page) -> Non
         assert records[-1]["queue"] == "codel target 1ms"
         told = playground.js("const e = document.getElementById('wrong'); return e.hidden ? '' : e.textContent")
         assert named in told and bool(named) == bool(told)
-    # An invalid queue is not used; its words stay to be corrected, and then the message goes.
+    # An invalid queue is not used. Its words stay in the field, and the next change of a control hides the message.
     assert "codl" not in playground.js("return document.getElementById('command').textContent")
     assert playground.js("return document.getElementById('words').value") == "codl"
     turn(playground, "rtt", 20)

@@ -19,7 +19,7 @@ from conftest import QUELL_LIVE, ROOT
 from live_net import Net, built, require, stop
 
 OPEN = "application/openmetrics-text"
-# Prometheus 2.42 sends this.
+# The header that Prometheus 2.42 sends.
 ACCEPT = f"{OPEN};version=1.0.0,{OPEN};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 FETCH = """
 import sys, urllib.request as r

@@ -199,7 +199,7 @@ def test_an_object_is_copied_for_each_run_and_a_class_instantiated() -> None:
         return made[-1]
 
     quell.compare(aqm=[make], seeds=2, **LINK)
-    assert len(made) == 3  # one is made to see what it is
+    assert len(made) == 3  # one more is made to check what the function returns
     assert [bool(queue.packets) for queue in made] == [False, True, True]
 
 

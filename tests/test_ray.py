@@ -204,7 +204,7 @@ def test_map_keeps_the_order_and_raises_what_a_call_raised(on: executor.Executor
 
 @pytest.mark.torch
 def test_runs_of_several_scenarios_are_those_of_one_process(on: executor.Executor) -> None:
-    """As `quell reproduce` needs it."""
+    """`quell reproduce` uses this."""
     runs = []
     for rate in ("5mbit", "10mbit"):
         scenario = experiment.load(rate=rate, flows=["cubic:2"], duration="3s", warmup="1s")

@@ -102,13 +102,13 @@ def finding(*queues: tuple[str, float, float]) -> str:
 
 
 def test_the_report_says_which_queue_to_take_on_which_condition() -> None:
-    # One queue is both. What carries within 1 % of the most is not said to carry the most.
+    # One queue is best for both. A queue within 1 % of the highest goodput is not said to have the highest.
     assert finding(("fq", 13.0, 9.0), ("red", 13.05, 400.0)) == (
         "Take fq: it carries 13.00 Mbit/s, within 1 % of the most, and keeps the queue shortest: 95 % of packets are "
         "through within 9.02 ms."
     )
     assert "carries 13.00 Mbit/s, the most, and keeps" in finding(("fq", 13.0, 9.0), ("red", 13.0, 400.0))
-    # Else there are two, and the rest of the front between them; red is not on it.
+    # Otherwise two are named, and the rest of the front lies between them; red is not on the front.
     assert finding(("fq", 13.0, 50.0), ("pie", 12.0, 20.0), ("codel", 10.0, 5.0), ("red", 9.0, 5.01)) == (
         "If goodput matters more, take fq: it carries 13.00 Mbit/s, the most, and 95 % of packets are through within "
         "50 ms. If delay matters more, take codel: 5.02 ms, with 23 % less goodput. 1 other queue of the front (◆) "

@@ -117,7 +117,7 @@ def test_a_page_opens_on_its_verdicts_and_misses(quick: dict[str, tuple[list[dic
     rows = {row["id"]: row for row in quick["l4s-a3c"][0]}
     listed = [rows[name] for name in re.findall(r"<tr><td><code>([^<]+)</code>", text)]
     assert len(listed) == len(rows)
-    # First printed figures and claims of the paper that are missed, then its others, then the rest; each in its order.
+    # First the paper's missed numbers and claims, then its others, then all other rows, each group in its order.
     of_paper = [row for row in rows.values() if row["kind"] in ("printed", "claim")]
     missed = [row for row in of_paper if row["verdict"] in (MISSED, CONTRADICTED)]
     assert len(of_paper) < len(listed)

@@ -656,7 +656,7 @@ def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
     measured = Measured.load(tmp_path / "s.flent.gz")
     assert [len(measured.streams(way)) for way in ("download", "upload")] == [1, 1]
     down = sum(v for v in measured.results["TCP download sum"] if v is not None) * 0.2 / 8
-    # Up to 0.25 MB, a bin at 10 Mbit/s, are in the last bin, which is not whole and so not plotted.
+    # The last bin is not whole and so not plotted; it has up to 0.25 MB, which take 0.2 s at 10 Mbit/s.
     assert 1.2 <= down < 1.7, "MB of a file of 1.5, without the last bin"
     assert min(v for v in measured.results["Ping (ms) ICMP"] if v is not None) >= 20.0
     said = subprocess.run(

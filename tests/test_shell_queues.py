@@ -43,7 +43,8 @@ def record(way: str, queue: str, **keys: Any) -> dict[str, Any]:
 @pytest.mark.real_time
 @in_namespaces
 def test_the_command_runs_once_behind_each_queue(quell: Quell, tmp_path: Path) -> None:
-    # The transfer outlasts the interval between lists of connections: the notice of a closed one lacks its cc.
+    # The transfer takes longer than the interval at which quell lists connections, because the kernel's notice of a
+    # closed connection does not name its congestion control.
     (tmp_path / "file").write_bytes(bytes(2_000_000))
     fetch = python(tmp_path, "fetch.py", FETCH + "print('fetched')\n")
     done = quell(

@@ -53,12 +53,12 @@ def test_a_place_on_the_front_that_a_wide_interval_can_explain_is_unsure() -> No
         codel = [make_record("codel", k, p95=ms) for k, ms in enumerate(p95)]
         return [(row.on_front, row.unsure) for row in stats.summarise(fixed + codel)]
 
-    # t(2) = 4.303: half the width is 4.303 * 1 / sqrt(3) = 2.48, at a mean of 10 just below a quarter.
+    # t(2) = 4.303: half the interval's width is 4.303 * 1 / sqrt(3) = 2.48, just below a quarter of the mean of 10.
     assert rows(12.0, 9.0, 10.0, 11.0) == [(True, False), (True, False)]
-    # Of 2.73: at 12.73 ms pfifo would beat it.
+    # Here half the width is 2.73: at its worse end, 12.73 ms, pfifo with 12 ms would beat codel.
     assert rows(12.0, 8.9, 10.0, 11.1) == [(True, False), (True, True)]
     assert rows(13.0, 8.9, 10.0, 11.1) == [(False, False), (True, False)]
-    # What is not on the front needs no more runs, however wide.
+    # A queue that is not on the front needs no more runs, however wide its interval is.
     assert rows(100.0, 500.0, 600.0, 900.0) == [(True, False), (False, False)]
 
 

@@ -97,7 +97,7 @@ def test_an_empty_queue_takes_a_tenth_off_and_then_nothing(rl_aqm: Any) -> None:
     assert [rl_aqm.act(learner, (0.9, 1.0, p), 1.0, rng) for p in (0.0, 0.3)] == [0, 4]
     assert rl_aqm.act(learner, (1.0, 1.0, 0.3), 0.0, rng) == 3
     explored = [rl_aqm.act(learner, (9.0, 1.0, 0.3), 0.5, rng) for _ in range(1000)]
-    # Half are the network's 3; the other half are a fifth of each action.
+    # Half of the actions are the network's, 3; the others are drawn, a fifth of them for each action.
     assert all(70 < explored.count(action) < 130 for action in (0, 1, 2, 4))
 
 

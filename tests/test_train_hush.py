@@ -225,7 +225,7 @@ def test_the_cost_rises_with_delay_loss_and_unfairness_and_steeply_with_lost_goo
     assert hush.cost(run(10.0, 1.0), bar) == pytest.approx(hush.cost(run(10.0, 2.0), bar), abs=1e-3)
     lost = 100 * math.log(0.994 / 0.98) + 1.5 * (enough - too_little) * short
     assert hush.cost(run(9.8, 5.0), bar) == pytest.approx(half + lost, abs=1e-5)
-    # Delay above 2 P costs twice: ln 2.5 + ln 1.25 with hardly a win; at most 4.
+    # Delay above 2 P counts twice, ln 2.5 + ln 1.25, at most 4; 1.5 is the cost of a link that is not won.
     assert hush.cost(run(10.0, 25.0), bar) == pytest.approx(math.log(2.5) + math.log(1.25) + 1.5, abs=0.01)
     assert hush.cost(run(1.0, 500.0), bar) == pytest.approx(4 + 6 + 1.5, abs=1e-5)
     beyond = math.log(0.115 / 0.019)
@@ -245,7 +245,7 @@ def ablation(hush: Any) -> Any:
 def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
     whole, drawn = hush.shipped(), kinds.draw(5, 3)
     whole["hold"][4] = 0.0
-    # As if only the constant mattered: levels are the constant's, and 1 lower without the idle share.
+    # In place of measured levels: 0 with the idle share as a feature of `target`, 1 lower without it.
     level = dict.fromkeys(ablation.SETTINGS, 0.0)
 
     def levels(model: Any) -> dict[str, float]:

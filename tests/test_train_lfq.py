@@ -118,7 +118,7 @@ def test_the_learning_curve_rises(lfq: Any, tmp_path: Path, monkeypatch: pytest.
     curve = pl.read_parquet(tmp_path / "model-checkpoints" / "curve.parquet")
     assert curve["step"].to_list() == list(range(200, 1601, 200))
     rewards, limits = curve["reward"].to_list(), curve["prediction"].to_list()
-    # From a limit of one packet, with which a flow loses a quarter of the link, to a few.
+    # The limit rises from one packet, with which a flow leaves a quarter of the link unused, to a few.
     assert sum(rewards[-2:]) > sum(rewards[:2]) + 0.2
     assert limits[0] < 3 < limits[-1] < 40
     assert all(len(row) == lfq.BINS for row in curve["prediction_bic_by_rtt"].to_list())

@@ -353,7 +353,7 @@ def test_an_invalid_speed_test_is_refused_in_one_line(quell: Quell, tmp_path: Pa
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     words = ["tune", "--rate", "10mbit/2mbit", "--trials", "100000", "--seeds", "2", "--duration", "5s", "--json", "t"]
     (tmp_path / "t").write_text("of a whole search")
-    for seconds in (2, 8, 30):  # on a busy machine the search has not started so soon
+    for seconds in (2, 8, 30):  # on a busy machine the search starts later
         process = subprocess.Popen(
             [QUELL, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -381,7 +381,7 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
 
 
 def test_the_search_finds_what_a_grid_finds() -> None:
-    """Only the shaper's rates to choose, for bulk alone: the highest rates are the best."""
+    """The search chooses only the shaper's rates, for bulk alone, so the highest rates are the best."""
     line, bench = home(words="bulk"), Bench(aims.Aims("bulk"))
     lacks = frozenset(option.name for option in space.OPTIONS["fq_codel"])
     found = search.search(bench, Plan(line, ["fq_codel"], 150, 1, lacks), lambda _: None)
@@ -535,7 +535,8 @@ def test_an_aim_without_a_figure_says_whether_a_flow_or_time_is_missing() -> Non
         aims.Aims("games").check([record], line)
     with pytest.raises(InputError, match=r"--for pages: no flow of the scenario measures it; add a flow \(page\)"):
         aims.Aims("pages").check([record], line)
-    # One run that measured it is enough; behind a bad queue no page loads in time: 4.5 s of 6 s are measured.
+    # One run that measured it is enough. A run in which no page loads, as behind a bad queue, counts as if a page took
+    # the measured 4.5 s of the 6 s.
     loaded = record | {"applications": [{"kind": "page", "page_load_ms": {"p50": 3000.0}}]}
     aims.Aims("pages").check([record, loaded], line)
     assert [aims.Aims("pages").scores(run, line)["pages"] for run in (record, loaded)] == [pytest.approx(0.4), 0.5]
@@ -743,7 +744,7 @@ def test_quell_live_takes_its_configuration(tmp_path: Path) -> None:
 def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
     """In the kernel of the oracle: every discipline with its defaults and with every option moved.
 
-    A second time in another order: former settings make no difference.
+    The lines run a second time in another order, to show that earlier settings make no difference.
     """
     script = ["set -x", "ip link add eth0 type veth peer name other", "ip link set eth0 up"]
     lines = [home("50mbit/10mbit", framing) for framing in (None, "docsis", "pppoe-llcsnap")]

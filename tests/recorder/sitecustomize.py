@@ -1,9 +1,9 @@
 """Records the files of this checkout that a test depends on, in each Python that has this folder on PYTHONPATH.
 
 tests/by-file sets it. Each input becomes a symbolic link in the folder QUELL_TEST_INPUTS: a link needs neither a
-descriptor nor space in a file, both of which some tests take away. The input `*` means all files; programs have it
-that may read files which their command line does not name. Inputs of programs that pytest's own process starts count
-for all tests of the file.
+descriptor nor space in a file, both of which some tests take away. The input `*` means all files; it is recorded for
+programs that may read files which their command line does not name. Inputs of programs that pytest's own process starts
+count for all tests of the file.
 """
 
 from __future__ import annotations
