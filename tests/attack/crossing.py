@@ -94,7 +94,7 @@ print(n)
 RATE = ("--rate", "50mbit", "--aqm", "fq_codel")
 MILLION = 1_000_000
 SLOW = {"million": 12.0}
-"""Attacks of the long form only, and the least duration of their traffic, s."""
+"""Attacks that run only with --long, and the shortest duration of their traffic, s."""
 SLACK_S = 1.2
 """quell-live's watchdog lets traffic pass within a second; this allows some slack."""
 

@@ -1,4 +1,4 @@
-"""Hostile files: nested without end, with false lengths, with numbers that are none, or with programs.
+"""Hostile files: nested without end, with false lengths, with values that are not numbers, or with programs.
 
 Each is refused in one line, in bounded memory and time. More in tests/test_bounds.py, test_flent.py,
 test_fuzz_files.py.

@@ -13,7 +13,7 @@ import quell
 HEAD = "| attack on `rlaqm throughput learn` | mean delay, ms (without `learn`) | goodput, Mbit/s (without `learn`) |"
 TCP: dict[str, Any] = {"cc": "cubic", "count": 2, "rtt": "30ms"}
 BURST: dict[str, Any] = {"kind": "onoff", "on": "5ms", "off": "15ms", "gap_on": "400us", "gap_off": "10s"}
-"""As long as the time between two decisions."""
+"""Its period of 20 ms is the time between two decisions."""
 ATTACKS: dict[str, dict[str, Any]] = {
     "bursts right after decisions": BURST | {"start": "1s"},
     "bursts right before decisions": BURST | {"start": "1015ms"},
@@ -37,5 +37,5 @@ def test_a_sender_does_not_teach_a_queue_to_be_slow(
     }
     (frozen, before), (learning, after) = (means[queue] for queue in queues)
     record_property(HEAD, f"| {attack} | {learning:.1f} ({frozen:.1f}) | {after:.2f} ({before:.2f}) |")
-    # Without a bound of the delay during trials, the floods multiplied it by 6.7.
+    # Without a bound on the delay during trials, the floods multiplied the mean delay by 6.7.
     assert learning < 2.5 * frozen and after > 0.9 * before

@@ -99,9 +99,9 @@ def test_nor_does_it_in_minutes(net: Modem, record_property: Callable[[str, obje
 def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
     net: Modem, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """SECURITY.md: a tenth of the highest capacity that was measured, forgotten with a time constant of 5 minutes.
+    """The bound per SECURITY.md: a tenth of the highest measured capacity, which decays with a time constant of 5 min.
 
-    The line's load comes from a host without timestamps, which is not evidence of anything.
+    The line's load comes from a host without timestamps, which gives no evidence of the delay.
     """
     begin, lie, path = 20, 150, tmp_path / "status"
     net.run(net.b, "sysctl", "-qw", "net.ipv4.tcp_timestamps=0")
@@ -130,7 +130,7 @@ def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
     what = f"the only TCP peer lies for {lie} s: {sum(s for s, _ in before[-8:]) / 8:.0%} before, "
     what += f"at the floor for {floor} s, lowest rate {lowest:.2f} Mbit/s, 80 % again after {again} s"
     record_property(HEAD, f"| {what} | {DOWN:g} | {mean:.0%}, then {sum(s for s, _ in after[-10:]) / 10:.0%} |")
-    # The bound follows the measured capacity, which cannot exceed the line's, as the rate can.
+    # The bound follows the measured capacity, which, unlike the rate, cannot exceed the line's.
     assert lowest > 0.8 * 0.1 * DOWN * math.exp(-lie / 300)
     assert again is not None
 

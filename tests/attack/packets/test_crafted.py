@@ -143,7 +143,7 @@ SHORT = {
     "af_packet": KINDS,
     "af_xdp": ("plain", "extensions", "tags"),
 }
-"""Cases of the short form."""
+"""The kinds of frames that are sent to each backend without --long."""
 CASES = [
     pytest.param(backend, kind, marks=[] if kind in short else [pytest.mark.long])
     for backend, short in SHORT.items()
@@ -152,7 +152,7 @@ CASES = [
 COST_US = 100
 """The highest CPU time per packet, µs. The costliest frame takes 20 on an idle machine, 40 on a busy one."""
 MAX_KIB = (256 + 32) << 10
-"""Bound on the growth of memory: 256 MiB of packets in a loop, and 32 MiB."""
+"""Bound on the growth of memory, KiB: 256 MiB of packets in a loop, and 32 MiB for the rest."""
 RATE = ("--rate", "1gbit", "--aqm", "fq_codel", "--tunnels")
 
 

@@ -294,7 +294,7 @@ tc filter show dev v0 parent ffff: | grep -c mirred || true
 ip link show ifb4v0 >/dev/null 2>&1 && echo ifb || echo none
 ls /run/quell/*.json 2>/dev/null || echo none
 """
-"""The interface is made again, as that of a dialled connection, when quell runs its first line."""
+"""When quell runs its first line, the interface is deleted and made again, like that of a dialled connection."""
 
 
 def test_an_interface_that_is_made_again_meanwhile_loses_nothing_that_arrives(tmp_path: Path) -> None:
@@ -808,7 +808,7 @@ def test_an_interface_that_forwards_alone_continues_forwarding(tmp_path: Path) -
 
 
 def one_after_another(folder: Path, first: str, second: str, *, made: str, changed: str = "") -> None:
-    """Kill `quell live` on the first interface: its rule and the rule of one on the second lead to different queues."""
+    """Kill `quell live` on the first interface and start it on the second: their rules lead to different queues."""
     rules = lines(
         folder,
         f"""

@@ -311,7 +311,7 @@ def test_samples_in_a_file_that_may_not_grow_end_with_a_whole_line(space: Space,
 @pytest.mark.skipif(os.geteuid() != 0 or bool(no_tun()), reason="only root may forward packets")
 def test_too_few_descriptors_for_a_shell_are_not_a_bug(net: Net) -> None:
     shell = (QUELL, "shell", "--rate", "8mbit", "--nat", "--", "true")
-    # With 10 to 15 it gets to the rules of --nat (Python 3.11).
+    # With 10 to 15 descriptors it gets as far as the rules of --nat (Python 3.11).
     for most in (9, 11, 13, 15):
         words = ("ip", "netns", "exec", net.r, "prlimit", f"--nofile={most}", *shell)
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
