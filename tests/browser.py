@@ -106,7 +106,7 @@ class Page:
             time.sleep(0.02)
 
     def fits(self, width: int) -> None:
-        """Fail if the page is wider than its window, with what reaches beyond it."""
+        """Fail if the page is wider than its window; the message lists elements that reach beyond it."""
         beyond = (
             "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth)"
             ".slice(0, 5).map(e => e.outerHTML.slice(0, 80))"

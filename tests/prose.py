@@ -19,7 +19,7 @@ LIST = Path(__file__).with_suffix(".txt")
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 QUOTED = re.compile(r"`[^`\n]+`")
 NAME = re.compile(r"\b(?:fn|def) \w+")
-"""The name of a function, which is read as a sentence: those of tests are."""
+"""The name of a function. It is checked like a sentence, because the names of tests are sentences."""
 TEXT = (".md", ".py", ".pyi", ".rs", ".toml", ".html", ".js", ".c", ".h", ".txt", ".sh", ".yml", ".ipynb")
 
 WIDE = re.compile(r"^(?=.{101})\s*//[/!]?+ *+(?!\|)[^`\n]*?\w (?:[^`\n]|`[^`\n]*`)*$", re.MULTILINE)

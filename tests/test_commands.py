@@ -28,7 +28,7 @@ def test_a_bug_gets_one_line_and_status_1(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 class PanicException(BaseException):
-    """Like that of Rust modules, which none of them exports."""
+    """Has the name of the exception that a panic in Rust raises, a class that no Rust module exports."""
 
 
 @pytest.mark.parametrize(

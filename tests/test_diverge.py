@@ -33,7 +33,7 @@ def test_segments_drops_and_acks_of_each_flow_are_read(diverge: Any, tmp_path: P
         last = max(sent.seq + sent.length for sent in flow.sent if sent.at < 1.5)
         assert max(ack.seq for ack in flow.acks) >= last > 100_000
         assert [ack.seq for ack in flow.acks] == sorted(ack.seq for ack in flow.acks)
-    # After a round trip, and the other flow's first window.
+    # The first data leave after the handshake; the second flow's also wait for the first flow's first window.
     assert one.sent[1].at == pytest.approx(0.020, abs=0.003) and 0.039 < two.sent[1].at < 0.06
 
 

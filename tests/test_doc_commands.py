@@ -93,14 +93,14 @@ OUTPUTS = ("--html", "--parquet", "--csv", "--json", "--flent", "--pcap")
 
 
 def without_outputs(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a command simulates."""
+    """Return a command without its options for output files; commands that simulate the same thing are then equal."""
     return tuple(word for k, word in enumerate(words) if word not in OUTPUTS and (not k or words[k - 1] not in OUTPUTS))
 
 
 SHORTENED = [(page, tuple(short)) for page, words in COMMANDS if (short := shortened(words)) is not None]
 WRITING = {without_outputs(words) for _, words in SHORTENED if words != without_outputs(words)}
 RUN = [(page, words) for page, words in SHORTENED if words not in WRITING]
-"""Each simulation that is printed with an output and without one is run with it alone."""
+"""If a simulation is printed both with and without an output file, only the command with the file is run."""
 
 
 @pytest.mark.parametrize("command", RUN, ids=name_of)

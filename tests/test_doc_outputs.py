@@ -49,7 +49,7 @@ def test_real_packets_support_the_medians_that_a_tutorial_explains() -> None:
     printed = "answers: median 229 ms, slowest 286 ms, 0 lost; download 9.6 Mbit/s\n"
     again = "answers: median 241 ms, slowest 303 ms, 1 lost; download 9.5 Mbit/s\n"
     assert tool["supports"](again, printed)
-    # As with BBR, which limits its own queue.
+    # 47 ms, as with BBR, which limits its own queue.
     assert not tool["supports"](again.replace("241", "47"), printed)
     assert not tool["supports"](again.replace("lost", "gone"), printed)
 

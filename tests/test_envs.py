@@ -86,7 +86,8 @@ def test_a_base_probability_drops_classic_packets_by_its_square() -> None:
         assert (knob == np.float32(p)).all()
         losses.append((loss * arrivals).sum() / arrivals.sum())
         delays.append(delay.mean())
-    # Four CUBICs below a queue of 10000 packets; RFC 9332: p_C = p'^2 = 0.04, none below two full packets queued.
+    # The queue of 10,000 packets does not overflow with four CUBIC flows. RFC 9332: p_C = p'^2 = 0.04, but no drops
+    # while less than two full packets are queued.
     assert losses[0] == 0
     assert 0.02 < losses[1] < 0.045
     assert delays[1] < delays[0] / 10

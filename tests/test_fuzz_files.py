@@ -182,7 +182,7 @@ def test_spoilt_samples_are_read_or_refused(data: bytes, suffix: str, tmp_path: 
     refused_or_read(lambda: watched.summary(watched.load(path)), str(path))
 
 
-# Each is read in a process of its own.
+# Each file is read in a process of its own, which takes longer, so fewer are tried.
 @settings(tries, max_examples=tries.max_examples // 10)
 @given(data=st.one_of(spoilt(st.sampled_from([SAMPLES, PARQUET.getvalue()])), st.binary(max_size=100)))
 def test_spoilt_samples_in_parquet_are_read_or_refused(data: bytes, tmp_path: Path) -> None:

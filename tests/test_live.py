@@ -505,7 +505,7 @@ def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bum
 
 @pytest.mark.real_time
 def test_in_line_a_stream_within_a_tunnel_passes_whole(bump: Bump, tmp_path: Path) -> None:
-    # Not VXLAN's own port, and with a checksum in the tunnel's header.
+    # The tunnel does not use VXLAN's own port, and has a checksum in its UDP header.
     for host, end, far in ((bump.a, 1, 2), (bump.b, 2, 1)):
         tunnel = f"type vxlan id 7 local 10.9.2.{end} remote 10.9.2.{far} dstport 8472 udpcsum"
         try:

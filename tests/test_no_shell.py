@@ -26,7 +26,7 @@ OWN = {str(QUELL), str(QUELL_LIVE), sys.executable, str(Path(sys.executable).wit
 TRACED = """
 TRACE="strace -ff -qq -e trace=execve,execveat -o"
 """
-# Interfaces and /run/quell of its own.
+# The beginning of a script: a /run and interfaces of its own.
 APART = """
 mount -t tmpfs none /run
 mkdir -m 755 /run/quell

@@ -82,7 +82,7 @@ def test_a_queue_and_controllers_in_a_file_are_compared_under_their_names(quell:
     done = quell("compare", *LINK, "--seeds", "1", *words, "--json", "runs.json", "--html", "report.html")
     assert done.returncode == 0, done.stderr
     plain, own, halved, gentle = json.loads((tmp_path / "runs.json").read_text())
-    # A FIFO in Python is quell's own to the last bit, and one whose limit is halved is another one.
+    # A FIFO in Python gives the result of quell's own to the last bit; with half of the limit the result differs.
     assert own["sojourn_ms"] == plain["sojourn_ms"] != halved["sojourn_ms"] == gentle["sojourn_ms"]
     assert (own["queue"], halved["controller"], gentle["controller"]) == ("Fifo", "Halve", "gentle")
     for name in ("Fifo", "fifo limit 30 + Halve", "fifo limit 30 + gentle"):

@@ -207,7 +207,7 @@ def test_openwrts_start_script_is_a_shell_script() -> None:
 
 
 def test_openwrts_start_script_starts_an_instance_per_interface(tmp_path: Path) -> None:
-    """With functions that print what OpenWrt's own would do."""
+    """The script runs with functions that print what OpenWrt's own would do."""
     functions = """
 config_load() { :; }
 config_foreach() { "$1" wan; "$1" off; "$1" bare; }

@@ -273,7 +273,7 @@ def die_at(verb: str, step: int, by: signal.Signals = signal.SIGKILL, times: int
     def run(*commands: Command, before: tuple[str, ...] = ()) -> None:
         nonlocal left
         for command in commands:
-            # Rehearsals have a network of their own.
+            # Commands of rehearsals, which run in another network namespace, do not count.
             if Path("/proc/self/ns/net").stat().st_ino == HOME:
                 left -= 1
                 if -times <= left < 0:

@@ -26,7 +26,7 @@ MODULES = (
 )  # fmt: skip
 PROGRAMS = ("ip", "ip6tables", "ip6tables-save", "iptables", "iptables-save", "nft", "nsenter", "python", "python3",
             "sh", "tc", "true", "unshare")  # fmt: skip
-# Interfaces and /run/quell of its own.
+# Runs a command in a folder, with a /run and interfaces of its own.
 APART = """
 mount -t tmpfs none /run
 mkdir -m 755 /run/quell

@@ -48,7 +48,7 @@ try:
 except InputError as error:
     print(error)
 """
-# Interfaces and /run/quell of its own.
+# The beginning of a script: a /run and interfaces of its own, and functions.
 APART = """
 python=$1 code=$2 quell=$3 live=$4
 apply() { "$python" -c "$code" "$1"; }

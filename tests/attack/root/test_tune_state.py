@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_time
 
 INTRUSION = "id >F"
 NAME = Path(__file__).with_name("tune_name.sh")
-# Interfaces and /run/quell of its own.
+# The beginning of a script: a /run and interfaces of its own.
 APART = """
 mount -t tmpfs none /run
 mkdir -m 755 /run/quell
