@@ -61,7 +61,7 @@ impl Rtt {
     }
 
     /// Replaces the lowest RTT, `min`, if `rtt` is not above it, or if it is older than
-    /// [`MIN_RTT_WINDOW`].
+    /// `MIN_RTT_WINDOW`.
     #[inline]
     pub fn update_min(&mut self, now: Instant, rtt: Duration, min: &mut Duration) {
         // A select instead of a branch: on a queue that often empties, the lowest RTT recurs at
