@@ -86,7 +86,7 @@ def test_the_state_file_of_a_killed_steer_is_reported(space: Space) -> None:
 def test_the_kernels_support_for_bpf_is_reported(space: Space) -> None:
     found = findings(space)
     for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights"):
-        # Only the first network namespace shows whether the kernel compiles programs.
+        # net.core.bpf_jit_enable exists only in the initial network namespace.
         known = ("unknown",) if check == "BPF JIT" else ("ok", "warn")
         assert found[check]["state"] in known, check
     btf = "ok" if Path("/sys/kernel/btf/vmlinux").exists() else "warn"
@@ -203,7 +203,7 @@ def test_the_commands_that_doctor_offers_work(tmp_path: Path) -> None:
             elif words[1] == "compare":
                 words += ["--duration", "5s", "--warmup", "1s", "--seeds", "1"]
             asks = words[1:] == ["tune", "--ask"]
-            if asks:  # a search of half a minute: only the option is looked for
+            if asks:  # it takes half a minute, so only the option is checked
                 words[2] = "--help"
             done = space.run("env", "-C", tmp_path, *words)
             assert done.returncode == 0, (line, done.stderr)

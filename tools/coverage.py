@@ -3,10 +3,10 @@
 
     python3 tools/coverage.py [CRATE...]
 
-Builds the named crates (default: quell-qdisc) with rustc's counters in target/coverage, and tests them. Prints the
-share of each file's lines that a test ran; target/coverage/missed.txt gets the numbers of the others. Lines of tests do
-not count, and code that only Python tests run, through the extension module, counts as missed. Needs the LLVM of rustc:
-`rustup component add llvm-tools`, or on Debian `apt-get install llvm-22`.
+Builds the named crates (default: quell-qdisc) in target/coverage with rustc's coverage counters, and tests them. Prints
+the share of each file's lines that a test ran; target/coverage/missed.txt lists the lines that none ran. Lines of tests
+do not count, and code that only Python tests run, through the extension module, counts as missed. Needs the LLVM of
+rustc: `rustup component add llvm-tools`, or on Debian `apt-get install llvm-22`.
 """
 
 import json

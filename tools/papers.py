@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure papers again and write the results into docs/lab/NAME.md, between the marks `<!-- NAME -->` and `<!-- /NAME -->`.
+"""Reproduce papers; write the results into docs/lab/NAME.md, between the marks `<!-- NAME -->` and `<!-- /NAME -->`.
 
     .venv/bin/python tools/papers.py [NAME ...]
 

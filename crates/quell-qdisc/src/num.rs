@@ -78,7 +78,8 @@ pub const fn low_u16(x: u64) -> u16 {
     x as u16
 }
 
-/// An index or a length that fits (checked by a debug assertion); otherwise its low 16 bits.
+/// An index or a length that must fit: a debug assertion checks it, and a release build keeps the
+/// low 16 bits.
 #[inline]
 pub const fn index_u16(x: usize) -> u16 {
     debug_assert!(x <= u16::MAX as usize);
@@ -117,8 +118,8 @@ pub const fn count(len: usize) -> u32 {
     }
 }
 
-/// A value in the largest unit in which at most three decimals are exact: as Linux's tools write
-/// it.
+/// The exact value with at most three decimals, in the largest unit that allows this. `units` go
+/// from the largest down; `smallest` is the unit of `value`.
 pub(crate) fn shortest(value: u64, units: &[(u64, &str)], smallest: &str) -> String {
     for (unit, name) in units {
         if value >= *unit && value.is_multiple_of(unit / 1000) {

@@ -2,7 +2,8 @@
 //! Vigna), seeded by SplitMix64. It is implemented here because every result depends on its
 //! numbers, which an update of a library might change.
 
-/// The 64-bit FNV-1a hash of bytes. Two inputs that differ in one byte never have the same hash.
+/// The 64-bit FNV-1a hash of bytes. Two inputs of the same length that differ in only one byte
+/// never have the same hash, because each step is a bijection.
 pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)

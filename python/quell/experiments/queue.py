@@ -37,7 +37,7 @@ NOT_ECT, ECT1, ECT0, CE = range(4)
 
 
 class Queue(Protocol):
-    """Methods of a queue written in Python. Its name in tables is the attribute `name`, or the class's."""
+    """Methods of a queue written in Python. Its name in tables is its attribute `name`, or else that of its class."""
 
     def enqueue(self, packet: Packet, now: float, /) -> bool | None:
         """Keep the packet that arrives at `now` (seconds), or return False to drop it."""
@@ -55,7 +55,7 @@ Or words and a controller of that queue: an object that is copied for each run, 
 
 @dataclass(frozen=True)
 class OwnQueue:
-    """A queue written in Python: the name of its runs, and the function that makes a new one."""
+    """A queue written in Python: the name of its runs, and the function that makes a new queue for each run."""
 
     name: str
     make: Callable[[], Queue]
@@ -81,7 +81,7 @@ Parsed: TypeAlias = _core.Queue | OwnQueue | Controlled
 
 
 def parse(aqm: object) -> Parsed:
-    """Return parsed queue words, or the factory of a queue that is written in Python.
+    """Return parsed queue words, the factory of a queue written in Python, or words with a controller's factory.
 
     Raises InputError.
     """

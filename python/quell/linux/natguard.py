@@ -14,11 +14,11 @@ from pathlib import Path
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 for number in _IGNORED:
     signal.signal(number, signal.SIG_IGN)
-# They are blocked from the start of this process (nat.py).
+# nat.py starts this process with these signals blocked.
 signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
 sys.path.append(str(Path(__file__).parents[2]))
 
-from quell.linux import nat  # noqa: E402 (from the folder of this file; signals are ignored before)
+from quell.linux import nat  # noqa: E402 (only after the signals are ignored and sys.path has this package)
 
 if __name__ == "__main__":
     nat.guard(*json.loads(sys.argv[1]))

@@ -91,8 +91,8 @@ ROWS = (
 # fmt: on
 START_S, END_S, QUICK_END_S = 1, 99, 20
 DIVISOR_S = 99
-"""The authors divide the bytes of the 98 s from the first to the 99th second by 99 s: their last period is not
-counted."""
+"""The authors divide the bytes from 1 s to 99 s by 99 s: the last of their 99 periods of 1 s is in the divisor, but its
+bytes are not counted."""
 _NS3: Flow = {
     "mss": 1440,
     "iw": 10,
@@ -103,7 +103,7 @@ _NS3: Flow = {
     "start": f"{START_S}s",
     "stagger": "10ms",
 }
-"""Keys of TCP as in the authors' simulation. Their flows start at the same instant."""
+"""Keys of TCP as in the authors' simulation, except `stagger`: their flows all start at the same instant."""
 NEAR = (0.996, 0.997, 0.998, 0.999, 1.0, 1.001, 1.002, 1.003, 1.004)
 """Factors on round trips, which determine how packets of different flows coincide at a full queue."""
 QUICK_MBPS = 100
@@ -134,8 +134,8 @@ OTHERS = (
 """Settings that are run for each missed row and queue."""
 BBR_ALONE = Setting("loss recovery without SACK of the BBR flow alone", flow={"sack": False}, of="bbr")
 LESS_THAN_FULL = Setting("delta_port 0.01", delta_port=0.01)
-"""In all rows except the last, a link counts as saturated only if it took more from the queue than it can send in that
-time, as happens while the device below the queue fills up."""
+"""All rows except the last have `delta_port` 0: a link then counts as saturated only if it took more from the queue
+than it can send in that time, which happens only while the device below the queue fills up."""
 
 
 def _words(row: Row, queue: str, setting: Setting) -> str:

@@ -1,4 +1,4 @@
-"""LearnQueue's Table 2 on a channel that is faster than the offered load, except in bursts."""
+"""LearnQueue's Table 2 on a channel that carries more than the offered load, except during bursts of noise."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def measure(study: Study, bench: Bench) -> Room:
 
 
 def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
-    """Return words that start from a table learned in some runs with other seeds."""
+    """Return queue words that start from a table learned in `runs` runs, whose seeds differ from the measured ones."""
     table: LearnQueueTable | None = None
     for k in range(runs):
         _, table = episode(scenario, weights(LQ, delta), scenario.run_seed(1000 + k), table=table)
@@ -92,7 +92,7 @@ def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
 
 
 def _reward(measured: Sequence[Measurements], delta: float) -> float:
-    """Return equation 14 of a constant limit's mean delay and loss, ms."""
+    """Return the reward of equation 14, ms, for the mean delay and loss of a constant limit."""
     delay, loss = _means(measured)
     return delta * (30 - delay) + (1 - delta) * (MAX_DELAY_MS - 30) * (1 - loss / 100)
 

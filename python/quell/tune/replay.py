@@ -3,9 +3,10 @@
     python -m quell.tune.replay SPEC
 
 SPEC is JSON, as `quell.tune.verify` writes it. Namespaces: the home's hosts - the router - the provider - the servers.
-The router runs the lines of tc that `quell tune` prints. At the provider's two interfaces, htb limits to the rates of
-the line, and bfifo is the FIFO of the modem or the provider. netem delays packets at both ends. The namespaces belong
-to child processes and end with this process. It prints the record as JSON, with the keys of a simulated one.
+The router runs the commands of tc that `quell tune` prints. At each of the provider's two interfaces, htb limits the
+rate to that of the line, and a bfifo replaces the FIFO of the provider (down) or of the modem (up). netem delays
+packets at both ends. The namespaces belong to child processes and end with this process. It prints the record as JSON,
+with the keys of a simulated one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PORT = 5001
 _CHUNK = bytes(1 << 16)
 _STAMP = struct.Struct("!IQQ")
 _SPEECH, _COMMAND, _STATE = 172, 48, 141
-"""UDP payloads, bytes: 20 ms of G.711 with RTP's header; the means of a game's commands and states
+"""UDP payloads, bytes: 20 ms of G.711 with RTP's header; the mean sizes of a game's commands and states
 (docs/explanation/applications.md)."""
 _GAPS = {"call": (0.02, 0.02), "game": (1 / 30, 1 / 60)}
 """Seconds between packets from the home and from the server."""
@@ -151,9 +152,9 @@ class _Heard:
     arrivals: list[tuple[int, int, float]] = field(default_factory=list)
     """Serial number, delay in ns and arrival time in s of each packet."""
     newest: int = 0
-    """Delay of the newest packet, ns, which a game's state reflects."""
+    """One-way delay of the newest packet, ns; the next packet in the other direction reports it to the sender."""
     round_trips: list[tuple[float, float]] = field(default_factory=list)
-    """Arrival time of each state, s, and its round trip, ms."""
+    """For each packet that reports a delay: its arrival time, s, and the sum of that delay and its own, ms."""
 
 
 @dataclass

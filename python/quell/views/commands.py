@@ -25,7 +25,7 @@ _POINTS = 600
 _LONGEST_TITLE = 60
 """Maximum length of the page's title, characters."""
 _SHOWN_MBPS = 0.005
-"""Goodput below which the notes show 0.00, Mbit/s."""
+"""Smallest goodput that the notes mention, Mbit/s; with two decimals a smaller one is 0.00."""
 _SHOWN_MS = 0.1
 """Smallest p99 that is drawn, ms."""
 _NOT_DRAWN = f"Where 99 % of packets waited less than {_SHOWN_MS} ms, the wait is not drawn."
@@ -203,7 +203,7 @@ def _bins_per_point(series: Mapping[str, Any]) -> int:
 
 
 def _binned(series: Mapping[str, Any], key: str) -> list[tuple[float, float | None]]:
-    """Return the middle and the mean value of every point of a line, each of `_bins_per_point` bins."""
+    """Return the points of a line: the middle of the time, s, and the mean value, each over `_bins_per_point` bins."""
     values: Sequence[float | None] = series[key]
     size = _bins_per_point(series)
     out: list[tuple[float, float | None]] = []

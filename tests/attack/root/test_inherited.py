@@ -1,4 +1,4 @@
-"""Things that a command inherits: readers of its output that have stopped, ignored signals, limits."""
+"""State that a command inherits: outputs that nothing reads, ignored signals, the environment, resource limits."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_terminal_that_shows_nothing_more_keeps_no_signal_waiting(net: Net, co
         "steer": ("steer", "rb", "500", "--with", "limit", "--json", "--every", "20ms"),
         "watch": ("watch", "rb", "--json", "--every", "20ms"),
     }[command]
-    # The reader of the terminal has stopped, as behind a hanging connection.
+    # Nothing reads the terminal any more, as when an SSH connection hangs.
     screen, terminal = os.openpty()
     fill(os.ttyname(terminal))
     ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
@@ -195,7 +195,7 @@ def test_a_shell_obeys_and_removes_its_rules_though_nothing_reads_what_it_says(n
         time.sleep(0.5)
         shell.terminate()
         until(lambda: not forwards(), "rules are left")
-        # The final table has no reader either.
+        # Printing the final table waits for a reader, too, until a further SIGTERM.
         until(ended, "it does not end")
     assert "quell" not in net.run(net.r, "iptables", "-S", "FORWARD").stdout
 
@@ -275,7 +275,7 @@ def test_without_a_free_descriptor_live_does_not_take_its_interface_for_gone(net
         assert "put back" in live.stderr.readline()
         before = resource.prlimit(live.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(live.pid, resource.RLIMIT_NOFILE, (3, before[1]))
-        # Longer than an interface may be missing; quell-live checks it at each change.
+        # Longer than the second for which an interface may be missing; each change makes quell-live look for it.
         for length in range(1000, 1012):
             net.ip(f"-n {net.r} link set rb txqueuelen {length}")
             time.sleep(0.2)

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::rtnetlink::request::QdiscState;
 
-/// Handles of the first queue, and of the root if there are several queues. The second pair is used
-/// while the first is taken, since the kernel does not replace a discipline by one of another kind
-/// under the same handle.
+/// Pairs of handles: that of the first queue, and that of the root if there are several queues. The
+/// second pair is used while a discipline has a handle of the first, since the kernel does not
+/// replace a discipline by one of another kind under the same handle.
 pub const HANDLES: [(u32, u32); 2] = [(0x9E00 << 16, 0x9DFF << 16), (0x9E10 << 16, 0x9DFE << 16)];
 /// Whether a root with this handle may be quell's.
 pub fn is_ours(handle: u32) -> bool {

@@ -4,9 +4,9 @@
 //! A direction has one loop, or one per CPU in `--cpu`. Each flow stays at one loop, each loop has
 //! its own queue, and all send on one line, whose rate they share exactly.
 //!
-//! With the kernel's packet queues (NFQUEUE), traffic continues if this process ends: the rule
-//! accepts packets when no program reads the queue, and a full queue accepts what exceeds its
-//! length. Only the packets that the kernel holds at that moment are lost.
+//! With the kernel's packet queues (NFQUEUE), traffic continues if this process ends: the rule lets
+//! packets pass while no program reads the queue. While the queue is full, the kernel lets further
+//! packets pass, too. Only the packets that the kernel holds when the process ends are lost.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -30,8 +30,8 @@ use crate::system::messages::tell;
 use crate::system::watchdog::Heartbeat;
 use crate::system::{host, sandbox, sys};
 
-/// Smallest length of the kernel's queue, packets. The queue also holds packets that quell has not
-/// read yet, and packets beyond its length bypass the discipline.
+/// Smallest length of the kernel's queue, packets. The queue holds the discipline's packets and
+/// those that quell has not read yet; packets beyond its length bypass the discipline.
 const MIN_KERNEL_LENGTH: u32 = 65_536;
 
 /// A worker's connections to the rest of the process.
@@ -52,7 +52,7 @@ pub struct Worker {
     thread: JoinHandle<()>,
     heartbeat: Heartbeat,
     mailbox: Arc<Mailbox>,
-    /// Thread of the loop's learner, from the first queue that has one.
+    /// Thread that trains the loop's learner; started with the first queue that has one.
     learning: OnceLock<LearnThread>,
 }
 
@@ -189,7 +189,7 @@ pub fn kernel_length(params: &Params) -> u32 {
         .max(MIN_KERNEL_LENGTH)
 }
 
-/// The state of a link's queue that has learned nothing yet, if it learns.
+/// The learned state with which a link's queue begins; `None` if the queue does not learn.
 pub fn untrained(params: &Params) -> Option<LearnedState> {
     LiveLink::new(params.clone()).learned()
 }
@@ -366,7 +366,8 @@ impl<D: InterfaceBackend> Loop<D> {
         self.backend.flush();
     }
 
-    /// Starts again after packets bypassed the loop.
+    /// Resumes after a stall during which packets bypassed the loop: releases the held packets,
+    /// starts a new link, and counts the packets that passed.
     fn retake(&mut self) {
         self.empty(InterfaceBackend::let_go);
         let passed = self.backend.retake();
@@ -517,7 +518,7 @@ mod tests {
         let named = [("egress", watches.clone())];
         let mut progress = Progress::default();
         assert!(progress.failures("eth0", &named).is_empty());
-        // Packets until the failure is noticed, then packets that pass.
+        // Packets arrive until the failure is reported and 100 packets have been sent.
         let mut place = 0;
         while watches.snapshot().failure.is_none() || lock(&traffic).1.len() < 100 {
             lock(&traffic).0.push(place);

@@ -43,14 +43,14 @@ pub fn prepare() {
     });
 }
 
-/// How long a write waits until the stream has room.
+/// How long a write waits for room in the stream.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
     /// Not at all.
     No,
     /// For up to 500 ms, as messages do.
     Shortly,
-    /// Until this descriptor is readable, because a signal has arrived.
+    /// Until there is room or this descriptor is readable, which shows that a signal has arrived.
     Until(BorrowedFd<'a>),
 }
 

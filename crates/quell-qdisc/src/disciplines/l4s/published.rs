@@ -1,12 +1,12 @@
-//! The coupling of the published kernel file: almost none.
+//! The coupling as in the published kernel file, where it has hardly any effect.
 //!
 //! The coupled probability has two effects only. If it is below `max_ecnth`, a packet that PIE
 //! selected is marked instead of dropped; if it is not 0, the burst allowance is not refilled. PIE
-//! selects packets with each sub-queue's own p', not squared. p'^2 is a 32-bit product divided by
-//! 2^31, so it is 0, 1 or 2 units of 2^-31; and the p' that the partner reads stays at its last
-//! value while a classic sub-queue is inactive. Not modelled: the file keeps those values in
-//! globals that all schedulers of a machine share. The caller's flow hash replaces the file's
-//! Jenkins hash.
+//! selects packets with each sub-queue's own p', not squared. The file computes p'^2 in 32 bits
+//! before it divides by 2^31 - 1, so the result is at most one unit of 1/(2^31 - 1). While a
+//! classic sub-queue is inactive, the p' that its partner reads stays at its last value. Not
+//! modelled: the file keeps those values in globals that all schedulers of a machine share. The
+//! caller's flow hash replaces the file's Jenkins hash.
 
 use super::Params;
 use super::law::{Fate, Law, MAX_PROB, MIN_BACKLOG, Units};
@@ -17,8 +17,9 @@ pub(super) fn coupled(partner: &Law, params: &Params) -> u64 {
     u64::from(partner.shared) * u64::from(params.coupling_factor)
 }
 
-/// The file's `prob`, which decides between mark and drop and refills the burst allowance; for an
-/// L4S sub-queue, from its own and its partner's p'.
+/// The file's `prob`, which decides between mark and drop, and whether the burst allowance is
+/// refilled: for an L4S sub-queue max(own p', k p') up to 1, for a classic one (without `partner`)
+/// p'^2 as computed in the file.
 pub(super) fn probability(law: &Law, partner: Option<&Law>, params: &Params) -> u64 {
     let most = u64::from(MAX_PROB);
     match partner {
