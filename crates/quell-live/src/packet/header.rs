@@ -243,9 +243,9 @@ impl Parser {
         if !ip.fragment {
             let rest = ip.rest(packet);
             if let (TCP | UDP | DCCP | SCTP | UDP_LITE, Some(ports)) =
-                (tuple.protocol, rest.get(..4))
+                (tuple.protocol, rest.first_chunk())
             {
-                tuple.ports.copy_from_slice(ports);
+                tuple.ports = *ports;
             }
             payload = payload_bytes(tuple.protocol, rest);
             if self.wants.acknowledgments && tuple.protocol == TCP {
@@ -440,7 +440,7 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Ip> {
 }
 
 fn parse_v4(packet: &[u8]) -> Option<Ip> {
-    let header = packet.get(..20)?;
+    let header: &[u8; 20] = packet.first_chunk()?;
     let transport = usize::from(header[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if transport < 20 || total < transport || packet.len() < transport {
@@ -451,8 +451,9 @@ fn parse_v4(packet: &[u8]) -> Option<Ip> {
         version: 4,
         ..Tuple::default()
     };
-    tuple.source[..4].copy_from_slice(&header[12..16]);
-    tuple.destination[..4].copy_from_slice(&header[16..20]);
+    let [a, b, c, d, e, f, g, h] = *header.last_chunk()?;
+    put(&mut tuple.source, [a, b, c, d]);
+    put(&mut tuple.destination, [e, f, g, h]);
     // More fragments, or an offset (RFC 791, section 3.1).
     let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
     Some(Ip {
@@ -474,12 +475,12 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
         0 => packet.len(),
         length => (40 + length).min(packet.len()),
     };
-    let mut tuple = Tuple {
+    let tuple = Tuple {
         version: 6,
+        source: *header[8..].first_chunk()?,
+        destination: *header[24..].first_chunk()?,
         ..Tuple::default()
     };
-    tuple.source.copy_from_slice(&header[8..24]);
-    tuple.destination.copy_from_slice(&header[24..40]);
     let mut ip = Ip {
         tuple,
         ecn: Ecn::from_bits(header[1] >> 4),
@@ -542,16 +543,24 @@ fn icmp_identifier(protocol: u8, rest: &[u8]) -> Option<[u8; 4]> {
     }
 }
 
+/// Copies `from` to the beginning of `to`. Unlike `copy_from_slice` it is always compiled in place.
+#[inline(always)]
+fn put<const N: usize>(to: &mut [u8], from: [u8; N]) {
+    if let Some(to) = to.first_chunk_mut() {
+        *to = from;
+    }
+}
+
 fn hash(tuple: &Tuple, key: Key) -> u32 {
     num::low_u32(hash64(tuple, key))
 }
 
 fn hash64(tuple: &Tuple, key: Key) -> u64 {
     let mut bytes = [0; 37];
-    bytes[..16].copy_from_slice(&tuple.source);
-    bytes[16..32].copy_from_slice(&tuple.destination);
+    put(&mut bytes[..16], tuple.source);
+    put(&mut bytes[16..], tuple.destination);
     bytes[32] = tuple.protocol;
-    bytes[33..].copy_from_slice(&tuple.ports);
+    put(&mut bytes[33..], tuple.ports);
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write(&bytes);
     hasher.finish()

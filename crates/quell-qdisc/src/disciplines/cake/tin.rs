@@ -302,7 +302,7 @@ impl<P: Packet> Tin<P> {
 
     /// Bytes of a flow in this round: the quantum over the number of bulk flows of its source or of
     /// its destination, whichever has more. It is dithered so that rounding errors do not add up.
-    #[inline]
+    #[inline(always)]
     pub fn quantum(&self, flow: FlowId, isolation: Isolation, rng: &mut Rng) -> i32 {
         let state = &self.states[flow as usize];
         let mut load = 1;
