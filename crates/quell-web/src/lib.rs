@@ -64,27 +64,27 @@ pub enum Answer {
 
 thread_local! {
     /// The buffer for the request.
-    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static REQUEST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// The last answer.
-    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+    static ANSWER: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Returns a buffer for a request of `bytes` bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn request(bytes: usize) -> *mut u8 {
-    ROOM.with_borrow_mut(|room| {
-        room.clear();
-        room.resize(bytes, 0);
-        room.as_mut_ptr()
+    REQUEST.with_borrow_mut(|buffer| {
+        buffer.clear();
+        buffer.resize(bytes, 0);
+        buffer.as_mut_ptr()
     })
 }
 
 /// Runs what the request asks for and returns the answer's length in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn run() -> usize {
-    let said = ROOM.with_borrow(|room| said(room));
-    SAID.with_borrow_mut(|kept| {
-        *kept = said;
+    let text = REQUEST.with_borrow(|request| answer_to(request));
+    ANSWER.with_borrow_mut(|kept| {
+        *kept = text;
         kept.len()
     })
 }
@@ -92,11 +92,11 @@ pub extern "C" fn run() -> usize {
 /// Returns the address of the answer, which is valid until the next [`run`].
 #[unsafe(no_mangle)]
 pub extern "C" fn answer() -> *const u8 {
-    SAID.with_borrow(|said| said.as_ptr())
+    ANSWER.with_borrow(|text| text.as_ptr())
 }
 
 /// Answers a request; both are JSON.
-pub fn said(request: &[u8]) -> String {
+pub fn answer_to(request: &[u8]) -> String {
     let request = serde_json::from_slice(request).map_err(|e| Error::new(format!("request: {e}")));
     let answer = request
         .and_then(simulate)
@@ -121,8 +121,8 @@ fn simulate(request: Request) -> Result<Answer, Error> {
         series_bin: Some(scenario.duration / request.bins.clamp(1, scenario.duration.as_nanos())),
         pcap: None,
     };
-    let going = AtomicBool::new(false);
-    let run = quell_sim::run(&scenario, &request.aqm, scenario.seed, &options, &going)?;
+    let stop = AtomicBool::new(false);
+    let run = quell_sim::run(&scenario, &request.aqm, scenario.seed, &options, &stop)?;
     Ok(Answer::Record {
         run: Box::new(run),
         scenario: scenario.to_toml(),
@@ -133,25 +133,25 @@ fn simulate(request: Request) -> Result<Answer, Error> {
 mod tests {
     use super::*;
 
-    const REQUEST: &str = r#"{"aqm": "codel", "rate": "10mbit", "rtt": "20ms", "flow": ["cubic:2"], "ecn": false,
+    const EXAMPLE: &str = r#"{"aqm": "codel", "rate": "10mbit", "rtt": "20ms", "flow": ["cubic:2"], "ecn": false,
         "duration": "10s", "seed": "1", "bins": 100}"#;
 
     fn called(text: &str) -> serde_json::Value {
-        let room = request(text.len());
-        ROOM.with_borrow_mut(|bytes| {
-            assert_eq!(bytes.as_ptr(), room.cast_const());
+        let buffer = request(text.len());
+        REQUEST.with_borrow_mut(|bytes| {
+            assert_eq!(bytes.as_ptr(), buffer.cast_const());
             bytes.copy_from_slice(text.as_bytes());
         });
         let length = run();
-        SAID.with_borrow(|said| {
-            assert_eq!((said.len(), said.as_ptr()), (length, answer()));
-            serde_json::from_str(said).expect("an answer is JSON")
+        ANSWER.with_borrow(|text| {
+            assert_eq!((text.len(), text.as_ptr()), (length, answer()));
+            serde_json::from_str(text).expect("an answer is JSON")
         })
     }
 
     #[test]
     fn a_request_gives_a_record_and_its_scenario() {
-        let answer = called(REQUEST);
+        let answer = called(EXAMPLE);
         let run = &answer["record"]["run"];
         assert_eq!(run["queue"], "codel");
         assert_eq!(
@@ -166,17 +166,17 @@ mod tests {
     #[test]
     fn errors_are_one_line() {
         let wrong = [
-            (REQUEST.replace("codel", "codl"), "codl"),
-            (REQUEST.replace("10mbit", "fast"), "rate"),
-            (REQUEST.replace("cubic:2", "cubic:-1"), "cubic:-1"),
-            (REQUEST.replace("bins", "tins"), "tins"),
+            (EXAMPLE.replace("codel", "codl"), "codl"),
+            (EXAMPLE.replace("10mbit", "fast"), "rate"),
+            (EXAMPLE.replace("cubic:2", "cubic:-1"), "cubic:-1"),
+            (EXAMPLE.replace("bins", "tins"), "tins"),
             ("{".into(), "request"),
             (String::new(), "request"),
         ];
         for (request, named) in wrong {
-            let said = called(&request)["error"].as_str().map(str::to_owned);
+            let error = called(&request)["error"].as_str().map(str::to_owned);
             assert!(
-                said.is_some_and(|s| s.contains(named) && !s.contains('\n')),
+                error.is_some_and(|s| s.contains(named) && !s.contains('\n')),
                 "{request}"
             );
         }
