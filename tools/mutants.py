@@ -41,8 +41,8 @@ pub fn mutant(number: u32) -> bool {
 """
 MEMORY = 4 << 30
 # Seconds after which a program is ended even if it uses no CPU time.
-ASLEEP = 1200
-AIM = 0.9
+TIMEOUT_S = 1200
+TARGET = 0.9
 
 Mutant = dict[str, Any]
 
@@ -200,7 +200,7 @@ def run(programs: dict[pathlib.Path, int], number: int) -> str:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 stdin=subprocess.DEVNULL,
-                timeout=ASLEEP,
+                timeout=TIMEOUT_S,
                 preexec_fn=functools.partial(bound, seconds),
             )
         except subprocess.TimeoutExpired:
@@ -261,7 +261,7 @@ def main() -> None:
     low, high = wilson(caught, ran)
     print(f"{ran} ran: {', '.join(f'{outcomes[o]} {o}' for o in ('caught', 'timeout', 'missed'))}")
     print(f"caught or timed out: {caught / ran:.1%} (95 % interval {low:.1%} to {high:.1%})")
-    sys.exit(caught / ran < AIM)
+    sys.exit(caught / ran < TARGET)
 
 
 if __name__ == "__main__":

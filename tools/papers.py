@@ -54,7 +54,7 @@ def markdown(paper, study, measured):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(papers.MODULES), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="most runs of a setting")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="maximum number of runs of a setting")
     parser.add_argument("--into", type=pathlib.Path, help="a folder for rows and pages")
     args = parser.parse_args()
     for name in args.names:
