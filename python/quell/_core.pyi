@@ -16,7 +16,7 @@ Buffer: TypeAlias = Any
 """A contiguous array of the named type. It may be numpy's, but nothing here needs numpy."""
 
 class InputError(ValueError):
-    """Bad input; the message is one line that names the place and what would be right."""
+    """Bad input; the message is one line that names the place and what is allowed."""
 
 @final
 class Scenario:
@@ -55,7 +55,7 @@ class Scenario:
     def from_keys(**keys: Unpack[Keys]) -> Scenario:
         """Make a scenario from keys of scenario files (docs/reference/scenarios.md); tables are dictionaries.
 
-        Raises InputError, one line that names the key and what would be right.
+        Raises InputError, one line that names the key and what is allowed.
         """
 
     def replace(self, **keys: Unpack[Keys]) -> Scenario:
@@ -378,7 +378,7 @@ class Period:
 def a3c_readings(observation: Literal["linear", "logarithmic", "published"]) -> list[str]:
     """List the names of an actor's readings of a sub-queue, in order."""
 
-def a3c_most() -> list[float]:
+def a3c_maxima() -> list[float]:
     """Return the maximum of each of the linear readings."""
 
 @final
@@ -624,7 +624,7 @@ class LearnQueueTable:
     def save(self, trained_on: str, seed: int) -> bytes:
         """Return the bytes of a table file; its card describes the training."""
 
-def learnqueue_walk(queue: str) -> tuple[list[int], int, float]:
+def learnqueue_steps(queue: str) -> tuple[list[int], int, float]:
     """Return a `learnqueue`'s limits (its states), its initial limit, and the seconds between two decisions."""
 
 def learnqueue_memory(queue: str) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Ov
     Overrides are the command line's shortcuts as strings: `queue`, `rate`, `rtt`, `trace`, `flows` (a list), `ecn`,
     `duration`, `warmup`, `seeds`, `seed`.
 
-    Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning of
+    Raises InputError, one line that names the file, the key and what is allowed. Warns (UnitWarning of
     quell.inputs.notes) of rates in bytes per second, as in `rate="50mbps"`.
     """
     return experiment.load(source, **overrides)

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_would_mix_are_refused_and_so_are_knobs_that_are_not_there() {
+    fn queues_of_the_same_name_and_missing_knobs_are_refused() {
         let error = |c: Comparison| c.run().unwrap_err().to_string();
         let twice = comparison().queue(own("mine")).queue(own("mine"));
         assert_eq!(

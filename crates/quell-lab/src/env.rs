@@ -215,7 +215,7 @@ impl Task {
                 .key("observe"));
         }
         if self.reward.is_signed() && self.knob != Knob::Limit {
-            return Err(Error::new("learnqueue rewards a larger limit")
+            return Err(Error::new("learnqueue rewards changes of the limit")
                 .remedy("use knob limit, or learnqueue published_reward")
                 .key("reward"));
         }
@@ -379,7 +379,7 @@ impl Task {
         }
         let one = |r: &Reading| match r {
             Reading::Knob => self.bounds,
-            r => (0.0, r.info().most),
+            r => (0.0, r.info().max),
         };
         self.observe.iter().map(one).collect()
     }

@@ -31,7 +31,7 @@ const REWARD: f64 = 1e6;
 /// BIC's decrease factor in ns-3; the paper's text has 0.7.
 const BIC_BETA: f64 = 0.8;
 /// Flows whose inputs the network evaluates in one forward pass.
-const TOGETHER: usize = 8;
+const BATCH: usize = 8;
 
 /// Ranges of the random values, and parameters of the reward.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ pub struct Lab {
 pub struct Fork {
     draws: Draws,
     /// The random side to take (true: up); `None`: both.
-    chance: Option<bool>,
+    drawn_side: Option<bool>,
     world: World,
     /// Number of questions that the network has answered.
     answered: u32,
@@ -231,7 +231,7 @@ impl Lab {
     pub fn start(&self, seed: u64) -> Result<Fork, Error> {
         let mut rng = Rng::new(seed, "lfq experiment");
         let draws = self.draws(&mut rng);
-        let chance = self.settings.online.then(|| rng.u64() >> 63 == 1);
+        let drawn_side = self.settings.online.then(|| rng.u64() >> 63 == 1);
         let scenario = Arc::new(scenario(self.base, &draws));
         let mut world = World::builder(scenario)
             .queue(&self.queue)
@@ -240,7 +240,7 @@ impl Lab {
         world.ask_outside(0);
         Ok(Fork {
             draws,
-            chance,
+            drawn_side,
             world,
             answered: 0,
             decision: None,
@@ -266,11 +266,11 @@ impl Lab {
             answer: Option<u32>,
         }
         let mut seeds = seeds.into_iter().enumerate();
-        let mut running: Vec<Running> = Vec::with_capacity(TOGETHER);
+        let mut running: Vec<Running> = Vec::with_capacity(BATCH);
         let mut scratch = self.policy.scratch();
         let (mut questions, mut answers) = (Vec::new(), Vec::new());
         loop {
-            let free = TOGETHER - running.len();
+            let free = BATCH - running.len();
             for (place, seed) in seeds.by_ref().take(free) {
                 running.push(Running {
                     place,
@@ -468,7 +468,7 @@ impl Fork {
         let Some(decision) = &self.decision else {
             return Ok(None);
         };
-        if self.chance.is_some_and(|side| side != up) {
+        if self.drawn_side.is_some_and(|side| side != up) {
             return Ok(None);
         }
         let mut world = self.world.clone();

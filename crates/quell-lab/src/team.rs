@@ -16,7 +16,7 @@ use crate::sync::{
 /// Time for which a thread polls for the next round before it sleeps. A program needs about 10 us
 /// between two steps of a vector. A program that learns needs longer; the cost of sleeping is then
 /// comparatively small.
-const LOOK: Duration = Duration::from_micros(100);
+const POLL_TIME: Duration = Duration::from_micros(100);
 
 /// Pieces of work and threads that process them.
 pub struct Team<W> {
@@ -36,7 +36,7 @@ struct Shared<W> {
     asleep: Mutex<usize>,
     wake: Condvar,
     /// Whether threads must end.
-    over: AtomicBool,
+    stop: AtomicBool,
 }
 
 struct Piece<W> {
@@ -60,7 +60,7 @@ impl<W: Send + 'static> Team<W> {
             round: AtomicUsize::new(0),
             asleep: Mutex::new(0),
             wake: Condvar::new(),
-            over: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
         });
         let mut team = Self {
             shared,
@@ -99,16 +99,16 @@ impl<W: Send + 'static> Team<W> {
             before + 1
         };
         shared.take_part(0, round);
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while shared.left.load(Ordering::Acquire) > 0 {
-            pause(&mut looks);
+            pause(&mut polls);
         }
     }
 }
 
 impl<W> Drop for Team<W> {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
         {
             let _asleep = lock(&self.shared.asleep);
             self.shared.round.fetch_add(1, Ordering::Release);
@@ -140,7 +140,7 @@ impl<W> Shared<W> {
         let mut seen = 0;
         loop {
             seen = self.wait(seen);
-            if self.over.load(Ordering::Acquire) {
+            if self.stop.load(Ordering::Acquire) {
                 return;
             }
             self.take_part(thread, seen);
@@ -149,13 +149,13 @@ impl<W> Shared<W> {
 
     /// Waits for a round after `seen` and returns its number.
     fn wait(&self, seen: usize) -> usize {
-        let (start, mut looks) = (Instant::now(), 0);
-        while start.elapsed() < LOOK {
+        let (start, mut polls) = (Instant::now(), 0);
+        while start.elapsed() < POLL_TIME {
             let round = self.round.load(Ordering::Acquire);
             if round != seen {
                 return round;
             }
-            pause(&mut looks);
+            pause(&mut polls);
         }
         let mut asleep = lock(&self.asleep);
         *asleep += 1;
@@ -197,9 +197,9 @@ impl Drop for Done<'_> {
 
 /// Pauses before the next poll. Every 32nd time it yields the core to other threads, which may have
 /// unfinished work.
-fn pause(looks: &mut u32) {
-    *looks += 1;
-    if looks.is_multiple_of(32) {
+fn pause(polls: &mut u32) {
+    *polls += 1;
+    if polls.is_multiple_of(32) {
         thread::yield_now();
     } else {
         spin_loop();

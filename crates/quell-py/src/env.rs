@@ -201,7 +201,7 @@ impl Environments {
         self.run(py, &observations, &rewards, &over)
     }
 
-    /// Like `step`, with shares of the knob's range (float32) as actions.
+    /// Like `step`; actions (float32) set the knob to a share of its range, 0 to 1.
     fn step_to(
         &mut self,
         py: Python<'_>,
@@ -349,6 +349,6 @@ impl Piece {
 pub fn readings() -> Vec<(&'static str, f64, f64, &'static str)> {
     READINGS
         .iter()
-        .map(|i| (i.name, 0.0, i.most, i.meaning))
+        .map(|i| (i.name, 0.0, i.max, i.meaning))
         .collect()
 }

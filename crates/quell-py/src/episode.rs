@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use quell_lab::episode::{Episode, Start};
+use quell_lab::episode::Start;
 use quell_link::Error;
 use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue::{LearnQueue, Table};
@@ -61,8 +61,8 @@ impl LearnQueueTable {
 }
 
 /// Results of an episode.
-#[pyclass(frozen, get_all, name = "Episode", module = "quell._core")]
-pub struct Played {
+#[pyclass(frozen, get_all, module = "quell._core")]
+pub struct Episode {
     /// The record as JSON.
     record: String,
     /// The network's inputs at each decision: float32, (decisions, inputs).
@@ -88,7 +88,7 @@ pub fn episode(
     model: Option<&[u8]>,
     explore: Option<u64>,
     table: Option<&LearnQueueTable>,
-) -> PyResult<Played> {
+) -> PyResult<Episode> {
     let policy = model.map(|bytes| Policy::load("the model", bytes));
     let start = Start {
         policy: policy.transpose().map_err(input_error)?,
@@ -109,7 +109,7 @@ pub fn episode(
     if let Some(signal) = signal {
         return Err(signal);
     }
-    let Episode {
+    let quell_lab::episode::Episode {
         run,
         inputs,
         actions,
@@ -120,7 +120,7 @@ pub fn episode(
         PyBytes::new(py, &bytes).unbind()
     };
     let table = table.map(|table| Py::new(py, LearnQueueTable(Arc::new(table))));
-    Ok(Played {
+    Ok(Episode {
         record: serde_json::to_string(&run).map_err(input_error)?,
         inputs: bytes(&inputs),
         actions: bytes(&actions),
@@ -130,14 +130,14 @@ pub fn episode(
 
 /// LearnQueue's limits (its states), its initial limit, and the time between two decisions, s.
 #[pyfunction]
-pub fn learnqueue_walk(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
+pub fn learnqueue_steps(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
     let parsed = Queue::parse(queue).map_err(input_error)?;
     match parsed.spec::<LearnQueueWords>() {
         Some(words) => {
             let p = &words.params;
             Ok((p.limits().to_vec(), p.initial, p.period.as_secs_f64()))
         }
-        None => Err(input_error(format!("{queue}: no learnqueue"))),
+        None => Err(input_error(format!("{queue}: is not learnqueue"))),
     }
 }
 
@@ -147,6 +147,6 @@ pub fn learnqueue_memory(queue: &str) -> PyResult<(usize, usize)> {
     let parsed = Queue::parse(queue).map_err(input_error)?;
     match parsed.spec::<LearnQueueWords>() {
         Some(words) => Ok(LearnQueue::new(words.params.clone()).memory()),
-        None => Err(input_error(format!("{queue}: no learnqueue"))),
+        None => Err(input_error(format!("{queue}: is not learnqueue"))),
     }
 }

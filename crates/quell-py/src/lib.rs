@@ -40,7 +40,7 @@ pyo3::create_exception!(
     quell._core,
     InputError,
     pyo3::exceptions::PyValueError,
-    "Bad input; the message is one line that names the place and what would be right."
+    "Bad input; the message is one line that names the place and what is allowed."
 );
 
 /// The simulator behind quell.
@@ -49,13 +49,13 @@ mod _core {
     #[pymodule_export]
     use super::InputError;
     #[pymodule_export]
-    use crate::a3c::{CoupledQueues, Period, a3c_most, a3c_readings};
+    use crate::a3c::{CoupledQueues, Period, a3c_maxima, a3c_readings};
     #[pymodule_export]
     use crate::dqn::Dqn;
     #[pymodule_export]
     use crate::env::{Environments, readings};
     #[pymodule_export]
-    use crate::episode::{LearnQueueTable, Played, episode, learnqueue_memory, learnqueue_walk};
+    use crate::episode::{Episode, LearnQueueTable, episode, learnqueue_memory, learnqueue_steps};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::interface::{

@@ -188,12 +188,12 @@ impl Clone for PyQueue {
 }
 
 /// Why a call failed: an exception, or an error of the queue.
-enum Wrong {
+enum QueueError {
     Raised(PyErr),
-    Did(String),
+    Invalid(String),
 }
 
-impl From<PyErr> for Wrong {
+impl From<PyErr> for QueueError {
     fn from(error: PyErr) -> Self {
         Self::Raised(error)
     }
@@ -216,16 +216,16 @@ impl PyQueue {
         };
         match made {
             Ok(methods) => queue.methods = Some(methods),
-            Err(error) => queue.fail(Wrong::Raised(error)),
+            Err(error) => queue.fail(QueueError::Raised(error)),
         }
         queue
     }
 
     #[cold]
-    fn fail(&mut self, wrong: Wrong) {
-        self.failure = Some(match wrong {
-            Wrong::Did(what) => what,
-            Wrong::Raised(error) => {
+    fn fail(&mut self, error: QueueError) {
+        self.failure = Some(match error {
+            QueueError::Invalid(what) => what,
+            QueueError::Raised(error) => {
                 let text = error.to_string();
                 let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
                 raised.get_or_insert(error);
@@ -244,10 +244,10 @@ impl PyQueue {
     }
 
     /// Turns the loss of packets during a call into an error, unless the call has failed already.
-    fn after<T>(&self, method: &str, answer: Result<T, Wrong>) -> Result<T, Wrong> {
+    fn check_lost<T>(&self, method: &str, answer: Result<T, QueueError>) -> Result<T, QueueError> {
         match self.shared.lost.load(Relaxed) {
             0 => answer,
-            lost if answer.is_ok() => Err(Wrong::Did(format!(
+            lost if answer.is_ok() => Err(QueueError::Invalid(format!(
                 "{method}() lost packets: {lost}; keep each packet, return it, or call its drop()"
             ))),
             _ => answer,
@@ -255,7 +255,12 @@ impl PyQueue {
     }
 
     /// Passes an arrival to Python; returns whether the queue keeps the packet.
-    fn keeps(&self, py: Python<'_>, now: Instant, handle: Handle) -> Result<bool, Wrong> {
+    fn call_enqueue(
+        &self,
+        py: Python<'_>,
+        now: Instant,
+        handle: Handle,
+    ) -> Result<bool, QueueError> {
         let Some((enqueue, _)) = &self.methods else {
             return Ok(false);
         };
@@ -275,27 +280,27 @@ impl PyQueue {
                 "enqueue() returned {}; it returns True or None for a packet that it keeps, False for one that it drops",
                 shown(&answer)
             );
-            return Err(Wrong::Did(what));
+            return Err(QueueError::Invalid(what));
         };
         let kept = kept.is_true();
         // A packet that `drop()` has dropped counts as kept here; `report` reports it.
         Ok(kept || !packet.get().held.swap(false, Relaxed))
     }
 
-    fn next(&self, py: Python<'_>, now: Instant) -> Result<Dequeued<Handle>, Wrong> {
+    fn call_dequeue(&self, py: Python<'_>, now: Instant) -> Result<Dequeued<Handle>, QueueError> {
         let Some((_, dequeue)) = &self.methods else {
             return Ok(Dequeued::Empty);
         };
         let time = now.as_secs_f64();
         let answer = dequeue.bind(py).call1((time,))?;
         if let Ok(packet) = answer.cast::<Packet>() {
-            return self.returned(packet.get()).map_err(Wrong::Did);
+            return self.returned(packet.get()).map_err(QueueError::Invalid);
         }
         if answer.is_none() {
             let held = self.packets - self.shared.dropped().len();
             return match held {
                 0 => Ok(Dequeued::Empty),
-                _ => Err(Wrong::Did(format!(
+                _ => Err(QueueError::Invalid(format!(
                     "dequeue() returned None while packets are queued: {held}; return a packet, or a later time to wait"
                 ))),
             };
@@ -304,11 +309,11 @@ impl PyQueue {
             Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => {
                 Ok(Dequeued::NotBefore(instant_after(now, later)))
             }
-            Ok(_) if !answer.is_instance_of::<PyBool>() => Err(Wrong::Did(format!(
+            Ok(_) if !answer.is_instance_of::<PyBool>() => Err(QueueError::Invalid(format!(
                 "dequeue() returned the time {}, which is not after now, {time}",
                 shown(&answer)
             ))),
-            _ => Err(Wrong::Did(format!(
+            _ => Err(QueueError::Invalid(format!(
                 "dequeue() returned {}; it returns a packet, None, or a time in seconds before which nothing leaves",
                 shown(&answer)
             ))),
@@ -341,8 +346,8 @@ impl Discipline<Handle> for PyQueue {
     ) {
         self.packets += 1;
         self.bytes += u64::from(handle.len());
-        let kept = Python::attach(|py| self.keeps(py, now, handle));
-        let kept = self.after("enqueue", kept);
+        let kept = Python::attach(|py| self.call_enqueue(py, now, handle));
+        let kept = self.check_lost("enqueue", kept);
         self.report(now, drops);
         match kept {
             Ok(true) => {}
@@ -351,7 +356,7 @@ impl Discipline<Handle> for PyQueue {
                 self.bytes -= u64::from(handle.len());
                 drops.drop(now, handle, DropCause::Overflow);
             }
-            Err(wrong) => self.fail(wrong),
+            Err(error) => self.fail(error),
         }
     }
 
@@ -361,8 +366,8 @@ impl Discipline<Handle> for PyQueue {
         _: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<Handle> {
-        let got = Python::attach(|py| self.next(py, now));
-        let got = self.after("dequeue", got);
+        let got = Python::attach(|py| self.call_dequeue(py, now));
+        let got = self.check_lost("dequeue", got);
         self.report(now, drops);
         match got {
             Ok(Dequeued::Packet(handle)) => {
@@ -371,8 +376,8 @@ impl Discipline<Handle> for PyQueue {
                 Dequeued::Packet(handle)
             }
             Ok(got) => got,
-            Err(wrong) => {
-                self.fail(wrong);
+            Err(error) => {
+                self.fail(error);
                 Dequeued::Empty
             }
         }

@@ -27,9 +27,11 @@ impl Scenario {
 
 #[pymethods]
 impl Scenario {
-    /// Reads the scenario file or the built-in scenario `name`, takes another scenario as `name`,
-    /// or reads `text`, which errors call `name`. The other arguments are strings as on the command
-    /// line; they override the scenario's keys or, without a name, make a scenario.
+    /// Reads the scenario file or built-in scenario `name`, copies a scenario, or parses `text`,
+    /// named `name` in errors.
+    ///
+    /// The other arguments are written as on the command line. They override keys of the scenario,
+    /// or describe the whole scenario if none is given.
     #[new]
     #[pyo3(signature = (name = None, *, text = None, queue = None, rate = None, rtt = None, trace = None, flows = vec![],
         ecn = false, duration = None, warmup = None, seeds = None, seed = None))]

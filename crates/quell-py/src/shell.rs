@@ -117,7 +117,8 @@ impl Shell {
         Ok(())
     }
 
-    /// Location of the other side: `caller`, `server` or `unprivileged`.
+    /// The other side's network namespace: that of the `caller`, or one for a `server` or an
+    /// `unprivileged` caller.
     #[getter]
     fn outside(&mut self) -> PyResult<&'static str> {
         Ok(match self.running()?.outside {

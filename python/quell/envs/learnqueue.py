@@ -34,7 +34,7 @@ def _learnqueue(
     if scenario is None and not overrides.keys() & {"rate", "trace"}:
         overrides = {"rate": "17mbit", "flows": ["cubic:1"], "duration": "100s", **overrides}
     words = reward if max_size is None else f"{reward} max {max_size}"
-    limits, initial, period_s = _core.learnqueue_walk(words)
+    limits, initial, period_s = _core.learnqueue_steps(words)
     return Task(
         experiment.load(scenario, **overrides),
         queue=f"fifo limit {limits[-1]}",

@@ -36,7 +36,7 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     capture (`*.pcap`, `*.pcapng`: the captured line), TOML text (has a line break, or a `=` and is neither a file nor a
     name in `.toml`), or None: the built-in `home`, or a bare link if `rate`, `trace` or `tc` describes it.
 
-    Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
+    Raises InputError, one line that names the file, the key and what is allowed. Warns (UnitWarning) of rates in
     bytes per second.
     """
     given = shortcuts.plain(overrides)

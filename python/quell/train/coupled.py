@@ -307,7 +307,7 @@ def readings(*, published: bool) -> list[tuple[str, float]]:
     """Return the names of an actor's inputs, in order, with their maxima."""
     if published:
         return [(name, math.inf) for name in _core.a3c_readings("published")]
-    return list(zip(_core.a3c_readings("linear"), _core.a3c_most(), strict=True))
+    return list(zip(_core.a3c_readings("linear"), _core.a3c_maxima(), strict=True))
 
 
 def constant(p: float) -> bytes:

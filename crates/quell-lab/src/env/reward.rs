@@ -38,7 +38,7 @@ pub struct ReadingInfo {
     /// Its name in the interface.
     pub name: &'static str,
     /// Maximum; larger values are clamped to it.
-    pub most: f64,
+    pub max: f64,
     /// Its meaning, in one line.
     pub meaning: &'static str,
 }
@@ -46,13 +46,13 @@ pub struct ReadingInfo {
 const fn info(
     reading: Reading,
     name: &'static str,
-    most: f64,
+    max: f64,
     meaning: &'static str,
 ) -> ReadingInfo {
     ReadingInfo {
         reading,
         name,
-        most,
+        max,
         meaning,
     }
 }
@@ -179,7 +179,7 @@ impl Readings {
             rate * 1e-6,
         ];
         for (value, info) in all.iter_mut().zip(&READINGS) {
-            *value = value.clamp(0.0, info.most);
+            *value = value.clamp(0.0, info.max);
         }
         Self(all)
     }

@@ -119,7 +119,7 @@ fn rl_aqms_reward_has_the_values_of_its_formula() {
 }
 
 #[test]
-fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
+fn learnqueues_reward_is_zero_at_the_largest_delay_without_loss() {
     let reward = Reward::parse("learnqueue published_reward").unwrap();
     let g = |now, arrivals, sojourn| Gauges {
         now,
@@ -279,7 +279,7 @@ fn a_queue_that_lacks_the_knob_is_refused() {
 }
 
 #[test]
-fn actions_that_do_not_exist_are_told() {
+fn invalid_actions_are_refused() {
     let mut task = rl_aqm(Randomization::default());
     assert!(task.check_action(4.0).is_ok() && task.check_action(5.0).is_err());
     assert!(task.check_action(-1.0).is_err());

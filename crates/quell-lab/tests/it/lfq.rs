@@ -265,7 +265,7 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
 }
 
 #[test]
-fn experiments_come_out_as_they_did() {
+fn experiments_equal_the_recorded_ones() {
     // FNV-1a over all draws and outcomes of 32 experiments, from a run of this test. A change of
     // the simulator that is not meant to affect them must keep it.
     let mut digest: u64 = 0xcbf2_9ce4_8422_2325;

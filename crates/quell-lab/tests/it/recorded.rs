@@ -23,7 +23,7 @@ use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
 /// The scenarios, by name. `TRACE` is replaced by the path of a file that the test writes.
-const SURROUNDINGS: &[(&str, &str)] = &[
+const SCENARIOS: &[(&str, &str)] = &[
     (
         "wired",
         r#"
@@ -399,7 +399,7 @@ fn results_of_every_queue_equal_the_recorded_ones() {
     let trace = trace();
     let trace = trace.to_str().expect("a path");
     let queues = every();
-    let surroundings: Vec<(&str, Scenario)> = SURROUNDINGS
+    let scenarios: Vec<(&str, Scenario)> = SCENARIOS
         .iter()
         .map(|(name, text)| {
             let text = format!(
@@ -411,7 +411,7 @@ fn results_of_every_queue_equal_the_recorded_ones() {
         })
         .collect();
     let mut jobs = Vec::new();
-    for (name, scenario) in &surroundings {
+    for (name, scenario) in &scenarios {
         for queue in &queues {
             for seed in 1..=3 {
                 jobs.push((*name, scenario, queue.as_str(), seed));
