@@ -178,7 +178,7 @@ pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
         .map(|(from, to)| Ends { from, to, category })
         .collect();
     if ends.is_empty() {
-        let error = Error::new("it would go from a node to itself");
+        let error = Error::new("the sender and the receiver are the same node");
         return Err(table.error("to", error.remedy("write the name of another node")));
     }
     for e in &ends {

@@ -101,7 +101,7 @@ fn bad_tables_are_refused_with_their_line() {
         ),
         (
             "stations = 1\n[[flow]]\nfrom = \"sta1\"\nto = \"sta1\"",
-            "x.toml:5: flow[1].to: it would go from a node to itself",
+            "x.toml:5: flow[1].to: the sender and the receiver are the same node",
         ),
         (
             "stations = 1\n[[flow]]\ndirection = \"up\"",

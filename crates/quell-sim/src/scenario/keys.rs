@@ -26,18 +26,18 @@ pub(super) use traffic::{KINDS, Kind, walk};
 pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 
 /// Longest simulated time: 2^47 ns, 39 hours.
-pub(super) const LONGEST: Duration = Duration::from_nanos(1 << 47);
+pub(super) const MAX_DURATION: Duration = Duration::from_nanos(1 << 47);
 
 /// Maximum length of the name of a scenario, flow, host or node, characters: that of a file's name,
 /// which is the scenario's default name.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_CHARS: usize = 256;
 
 /// Refuses a name that is too long for reports and records.
 fn check_length(name: &str) -> Result<(), Error> {
-    match name.chars().nth(LONGEST_NAME) {
+    match name.chars().nth(MAX_NAME_CHARS) {
         None => Ok(()),
         Some(_) => {
-            let what = format!("this name has more than {LONGEST_NAME} characters");
+            let what = format!("this name has more than {MAX_NAME_CHARS} characters");
             Err(Error::new(what).remedy("write a shorter one"))
         }
     }

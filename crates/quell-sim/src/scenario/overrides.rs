@@ -6,7 +6,7 @@ use quell_link::{Error, Queue};
 use quell_qdisc::time::{Duration, SEC, US};
 
 use super::built_in;
-use super::keys::{self, KINDS, LONGEST, TableKeys};
+use super::keys::{self, KINDS, MAX_DURATION, TableKeys};
 use super::tree::{self, Node, Table};
 use crate::cc::Cc;
 
@@ -64,7 +64,7 @@ fn check(o: &Overrides) -> Result<(), Error> {
     for rate in o.rate.iter().flat_map(|text| text.splitn(2, '/')) {
         units::parse_rate(rate).map_err(|e| e.key("rate"))?;
     }
-    checked("rtt", &o.rtt, &|t| field::time(t, US, LONGEST))?;
+    checked("rtt", &o.rtt, &|t| field::time(t, US, MAX_DURATION))?;
     checked("duration", &o.duration, &units::parse_time)?;
     checked("warmup", &o.warmup, &units::parse_time)?;
     if let Some(words) = &o.queue {
@@ -174,7 +174,7 @@ fn rrul(text: &str) -> Result<Vec<Table>, Error> {
         Some("") => None,
         Some(rest) if rest.starts_with("@rtt=") && !rest[1..].contains('@') => Some(&rest[5..]),
         _ => {
-            return Err(Error::new("has no option but a round trip")
+            return Err(Error::new("takes only the option rtt")
                 .remedy("write rrul or rrul@rtt=40ms")
                 .under(&format!("flow `{text}`")));
         }

@@ -186,7 +186,7 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
             (flow.direction, flow.hops) = (way.direction, way.hops);
             if flow.kind.goes_up() {
                 if table.text("direction") == Some("down") {
-                    let error = Error::new("an upload does not go down");
+                    let error = Error::new("an upload has no direction `down`");
                     return Err(table.error(
                         "direction",
                         error.remedy("leave `direction` out, or write kind = \"download\""),

@@ -20,7 +20,7 @@ pub(super) fn value_schema(syntax: &str, range: Option<&Range>) -> Value {
                     schemas.push(boolean);
                 }
             }
-            word => match sort_schema(word, range) {
+            word => match type_schema(word, range) {
                 Some(schema) => schemas.push(schema),
                 None => words.push(serde_json::from_str(word).unwrap_or_else(|_| json!(word))),
             },
@@ -36,19 +36,19 @@ pub(super) fn value_schema(syntax: &str, range: Option<&Range>) -> Value {
 }
 
 /// The schema of a list or of a type of value, such as `N` or `TIME`; `None` for a literal word.
-fn sort_schema(sort: &str, range: Option<&Range>) -> Option<Value> {
-    if let Some(items) = sort.strip_prefix('[').and_then(|s| s.strip_suffix(']')) {
+fn type_schema(notation: &str, range: Option<&Range>) -> Option<Value> {
+    if let Some(items) = notation.strip_prefix('[').and_then(|s| s.strip_suffix(']')) {
         return Some(list_schema(items));
     }
-    let number = |sort: &str| {
-        let mut schema = json!({"type": sort});
+    let number = |json_type: &str| {
+        let mut schema = json!({"type": json_type});
         if let Some(range) = range {
             (schema["minimum"], schema["maximum"]) = (whole(range.low), whole(range.high));
         }
         schema
     };
     let text = |pattern: String| json!({"type": "string", "pattern": format!("^{pattern}$")});
-    Some(match sort {
+    Some(match notation {
         "N" if range.is_none() => json!({"type": "integer", "minimum": 0}),
         "N" => number("integer"),
         "X" => number("number"),
@@ -70,7 +70,7 @@ fn sort_schema(sort: &str, range: Option<&Range>) -> Option<Value> {
         "TEXT" | "WORDS" | "FILE" | "NAME" | "NAME,..." => {
             json!({"type": "string", "minLength": 1})
         }
-        sort => match sort.split_once(':') {
+        other => match other.split_once(':') {
             Some((prefix, "BYTES")) => text(format!("{prefix}:{}", quantity(&units::sizes()))),
             _ => return None,
         },

@@ -531,7 +531,7 @@ fn bad_overrides_name_themselves_and_no_file() {
         ),
         (
             |o| o.flows = vec!["rrul:2".into()],
-            "flow `rrul:2`: has no option but a round trip; write rrul or rrul@rtt=40ms",
+            "flow `rrul:2`: takes only the option rtt; write rrul or rrul@rtt=40ms",
         ),
         (
             |o| o.flows = vec!["rrul@rtt=x".into()],
@@ -554,7 +554,7 @@ fn bad_overrides_name_themselves_and_no_file() {
 }
 
 #[test]
-fn without_a_file_it_is_home_and_unknown_names_are_told() {
+fn without_a_file_the_scenario_is_home_and_unknown_names_are_refused() {
     assert_eq!(
         Scenario::load(None, &Overrides::default()).unwrap().name,
         "home"
@@ -862,7 +862,7 @@ fn classes_become_words_of_their_links_queue() {
 }
 
 #[test]
-fn flents_rrul_can_be_had_on_any_link() {
+fn flents_rrul_works_on_any_link() {
     let flows = |o: &Overrides| Scenario::parse(RATE, "home.toml", o).map(|s| s.flows);
     let of_file = Scenario::load(Some("rrul"), &Overrides::default())
         .expect("a scenario")

@@ -20,7 +20,7 @@ struct Entry {
     /// Line in the file; `None`: not from the file.
     line: Option<usize>,
     /// Whether the value is an override; errors then name the key without its table.
-    alone: bool,
+    is_override: bool,
     value: Node,
 }
 
@@ -98,7 +98,7 @@ fn table(
         entries.push(Entry {
             key: name,
             line,
-            alone: false,
+            is_override: false,
             value,
         });
     }
@@ -189,12 +189,12 @@ impl Table {
         self.enter(key, Node::Text(value.to_owned()), true);
     }
 
-    fn enter(&mut self, key: &str, value: Node, alone: bool) {
+    fn enter(&mut self, key: &str, value: Node, is_override: bool) {
         self.remove(key);
         self.entries.push(Entry {
             key: key.to_owned(),
             line: None,
-            alone,
+            is_override,
             value,
         });
     }
@@ -205,7 +205,7 @@ impl Table {
 
     /// Whether the key's value is from an override.
     pub(super) fn is_override(&self, key: &str) -> bool {
-        self.entry(key).is_some_and(|entry| entry.alone)
+        self.entry(key).is_some_and(|entry| entry.is_override)
     }
 
     /// Replaces the text of a key, if it has one; errors still name the key's line.
@@ -316,7 +316,7 @@ impl Table {
     pub(super) fn error(&self, key: &str, error: Error) -> Error {
         let entry = self.entry(key);
         let path = match entry {
-            Some(entry) if entry.alone => key.to_owned(),
+            Some(entry) if entry.is_override => key.to_owned(),
             _ => join(&self.path, key),
         };
         let line = entry.map_or(self.line, |e| e.line);

@@ -102,7 +102,7 @@ fn a_backup_goes_up_by_ledbat_plus_plus_and_is_an_application() {
         "{rate}"
     );
     let error = parse("[[flow]]\nkind = \"backup\"\ndirection = \"down\"\n").expect_err("not down");
-    assert!(error.contains("does not go down"), "{error}");
+    assert!(error.contains("has no direction `down`"), "{error}");
 }
 
 #[test]

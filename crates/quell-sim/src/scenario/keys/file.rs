@@ -4,7 +4,7 @@ use quell_link::Error;
 use quell_link::field::Field;
 use quell_qdisc::time::{Duration, SEC};
 
-use super::{LONGEST, check_length};
+use super::{MAX_DURATION, check_length};
 use crate::scenario::key::{Section, key};
 use crate::scenario::model::Scenario;
 use crate::scenario::tree::Table;
@@ -33,12 +33,12 @@ pub(in crate::scenario) static FILE: Section<Scenario> = Section {
         .or("the file's name"),
         key(
             "duration",
-            Field::Time(|s| &mut s.duration, Duration::from_nanos(1), LONGEST),
+            Field::Time(|s| &mut s.duration, Duration::from_nanos(1), MAX_DURATION),
             "simulated time, at most 39 h",
         ),
         key::<Scenario>(
             "warmup",
-            Field::Time(|s| &mut s.warmup, Duration::ZERO, LONGEST),
+            Field::Time(|s| &mut s.warmup, Duration::ZERO, MAX_DURATION),
             "time at the start that is left out of every statistic",
         )
         .or("`\"5s\"`, or a quarter of a shorter run"),

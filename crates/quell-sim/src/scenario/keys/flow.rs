@@ -5,7 +5,7 @@ use quell_link::dscp;
 use quell_link::field::Field;
 use quell_qdisc::time::{Duration, US};
 
-use super::{KINDS, LONGEST, check_length};
+use super::{KINDS, MAX_DURATION, check_length};
 use crate::scenario::key::{Section, Value, any, key};
 use crate::scenario::model::{Direction, Flow};
 use crate::scenario::traffic::FlowKind;
@@ -58,25 +58,25 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
             Field::Time(
                 |f| &mut f.rtt,
                 US,
-                Duration::from_nanos(LONGEST.as_nanos() / 16),
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 16),
             ),
             "base round trip without queuing, including the links' delays; at least those delays",
         )
         .or("twice the links' delays, or `\"20ms\"` where they have none"),
         key(
             "start",
-            Field::Time(|f| &mut f.start, Duration::ZERO, LONGEST),
+            Field::Time(|f| &mut f.start, Duration::ZERO, MAX_DURATION),
             "when the flows begin",
         ),
         key::<Flow>(
             "stop",
-            Field::MaybeTime(|f| &mut f.stop, Duration::ZERO, LONGEST),
+            Field::MaybeTime(|f| &mut f.stop, Duration::ZERO, MAX_DURATION),
             "when they stop",
         )
         .or("never"),
         key(
             "stagger",
-            Field::Time(|f| &mut f.stagger, Duration::ZERO, LONGEST),
+            Field::Time(|f| &mut f.stagger, Duration::ZERO, MAX_DURATION),
             "each flow begins within this much of `start`, drawn from the seed",
         ),
         key(

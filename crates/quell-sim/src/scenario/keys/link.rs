@@ -13,15 +13,15 @@ use quell_qdisc::num;
 use quell_qdisc::rate::Rate;
 use quell_qdisc::time::Duration;
 
-use super::LONGEST;
+use super::MAX_DURATION;
 use super::steps::{self, Steps};
 use crate::scenario::key::{Key, Needs, Section, Value, any, key};
 use crate::scenario::model::{FramingWords, Link};
 use crate::scenario::tree::{Node, Table};
 
 /// Rate of the slowest link, and of the fastest.
-const SLOWEST: Rate = Rate::from_bps(1);
-const FASTEST: Rate = Rate::from_mbit(10_000_000);
+const MIN_RATE: Rate = Rate::from_bps(1);
+const MAX_RATE: Rate = Rate::from_mbit(10_000_000);
 /// Default size of a token bucket, bytes.
 const BURST: u32 = 1600;
 
@@ -45,7 +45,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             Field::Other {
                 syntax: "RATE",
                 set: |l, text| {
-                    l.rate = Capacity::Constant(field::rate(text, SLOWEST, FASTEST)?);
+                    l.rate = Capacity::Constant(field::rate(text, MIN_RATE, MAX_RATE)?);
                     Ok(())
                 },
                 get: |l| match &l.rate {
@@ -92,7 +92,11 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
         .replaces(&["rate", "trace"]),
         key(
             "delay",
-            Field::Time(|l| &mut l.delay, Duration::ZERO, Duration::from_nanos(LONGEST.as_nanos() / 16)),
+            Field::Time(
+                |l| &mut l.delay,
+                Duration::ZERO,
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 16),
+            ),
             "one way, in both directions; part of every flow's `rtt`",
         ),
         key::<Link>(
@@ -168,7 +172,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             Field::Other {
                 syntax: "RATE",
                 set: |l, text| {
-                    l.modem = Some(Capacity::Constant(field::rate(text, SLOWEST, FASTEST)?));
+                    l.modem = Some(Capacity::Constant(field::rate(text, MIN_RATE, MAX_RATE)?));
                     Ok(())
                 },
                 get: |l| match &l.modem {
@@ -280,5 +284,5 @@ fn trace(text: &str) -> Result<Trace, Error> {
 
 const STEPS: Steps<Rate> = Steps {
     example: "[[\"0s\", \"6.5mbit\"], [\"25s\", \"13mbit\"]]",
-    value: |text| field::rate(text, SLOWEST, FASTEST),
+    value: |text| field::rate(text, MIN_RATE, MAX_RATE),
 };

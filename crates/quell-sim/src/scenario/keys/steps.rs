@@ -4,7 +4,7 @@ use quell_link::Error;
 use quell_link::field;
 use quell_qdisc::time::{Duration, Instant};
 
-use super::LONGEST;
+use super::MAX_DURATION;
 use crate::scenario::tree::Node;
 
 /// Reader of such a list.
@@ -33,7 +33,7 @@ impl<V> Steps<V> {
                 },
                 _ => return Err(shape()),
             };
-            let from = Instant::ZERO + field::time(from, Duration::ZERO, LONGEST)?;
+            let from = Instant::ZERO + field::time(from, Duration::ZERO, MAX_DURATION)?;
             match steps.last() {
                 None if from > Instant::ZERO => {
                     return Err(Error::new("the first step is not at 0s")

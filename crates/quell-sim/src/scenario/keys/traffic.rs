@@ -6,7 +6,7 @@ use quell_link::units::{self, format_size};
 use quell_qdisc::rate::Rate;
 use quell_qdisc::time::{Duration, MS, SEC, US};
 
-use super::LONGEST;
+use super::MAX_DURATION;
 use crate::cc::Cc;
 use crate::scenario::key::{Section, Visitor, key};
 use crate::scenario::traffic::{
@@ -20,8 +20,8 @@ const MAX_BYTES: u32 = 64_000;
 /// Minimum size of a packet, bytes: headers alone.
 const MIN_BYTES: u32 = 28;
 /// Smallest and largest rate that units can express.
-const SLOWEST: Rate = Rate::from_bps(1);
-const FASTEST: Rate = Rate::from_bps(1 << 53);
+const MIN_RATE: Rate = Rate::from_bps(1);
+const MAX_RATE: Rate = Rate::from_bps(1 << 53);
 
 /// A kind of flow.
 pub(in crate::scenario) struct Kind {
@@ -308,7 +308,7 @@ static TCP: Section<Tcp> = Section {
                 set: |t, text| {
                     t.rate = match text {
                         "unlimited" => Rate::MAX,
-                        text => field::rate(text, SLOWEST, FASTEST)?,
+                        text => field::rate(text, MIN_RATE, MAX_RATE)?,
                     };
                     Ok(())
                 },
@@ -349,7 +349,7 @@ static CBR: Section<Cbr> = Section {
     keys: &[
         key(
             "rate",
-            Field::Rate(|c| &mut c.rate, SLOWEST, FASTEST),
+            Field::Rate(|c| &mut c.rate, MIN_RATE, MAX_RATE),
             "rate of the IP packets",
         ),
         key(
@@ -403,7 +403,7 @@ static POISSON: Section<Poisson> = Section {
     keys: &[
         key(
             "rate",
-            Field::Rate(|p| &mut p.rate, SLOWEST, FASTEST),
+            Field::Rate(|p| &mut p.rate, MIN_RATE, MAX_RATE),
             "mean rate of the IP packets",
         ),
         key(
@@ -429,12 +429,12 @@ static ONOFF: Section<OnOff> = Section {
     keys: &[
         key(
             "on",
-            Field::Time(|o| &mut o.on, US, LONGEST),
+            Field::Time(|o| &mut o.on, US, MAX_DURATION),
             "length of every `on` phase; the first phase is one",
         ),
         key(
             "off",
-            Field::Time(|o| &mut o.off, US, LONGEST),
+            Field::Time(|o| &mut o.off, US, MAX_DURATION),
             "length of every `off` phase",
         ),
         key(
@@ -442,7 +442,7 @@ static ONOFF: Section<OnOff> = Section {
             Field::Time(
                 |o| &mut o.gap_on,
                 Duration::from_nanos(1),
-                Duration::from_nanos(LONGEST.as_nanos() / 64),
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 64),
             ),
             "mean of the exponential gaps between packets in an `on` phase",
         ),
@@ -451,7 +451,7 @@ static ONOFF: Section<OnOff> = Section {
             Field::Time(
                 |o| &mut o.gap_off,
                 Duration::from_nanos(1),
-                Duration::from_nanos(LONGEST.as_nanos() / 64),
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 64),
             ),
             "the same in an `off` phase",
         ),
@@ -547,7 +547,7 @@ static VIDEO_CALL: Section<VideoCall> = Section {
     keys: &[
         key(
             "start_rate",
-            Field::Rate(|c| &mut c.start_rate, Rate::from_kbit(30), FASTEST),
+            Field::Rate(|c| &mut c.start_rate, Rate::from_kbit(30), MAX_RATE),
             "rate at which each end begins",
         ),
         key(
@@ -582,7 +582,7 @@ static PAGE: Section<Page> = Section {
             Field::Time(
                 |p| &mut p.think,
                 MS,
-                Duration::from_nanos(LONGEST.as_nanos() / 64),
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 64),
             ),
             "mean of the exponential pauses between a page and the next",
         ),

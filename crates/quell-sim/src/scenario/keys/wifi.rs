@@ -6,7 +6,7 @@ use quell_link::units;
 use quell_qdisc::num;
 use quell_qdisc::time::{Duration, US};
 
-use super::LONGEST;
+use super::MAX_DURATION;
 use crate::phy::LARGEST_AMPDU;
 use crate::scenario::key::{Section, Value, any, key};
 use crate::scenario::tree::Node as Tree;
@@ -334,7 +334,7 @@ pub(in crate::scenario) static NOISE: Section<Noise> = Section {
             Field::Time(
                 |n| &mut n.quiet,
                 US,
-                Duration::from_nanos(LONGEST.as_nanos() / 64),
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 64),
             ),
             "mean length of the quiet times, exponential",
         ),
@@ -343,7 +343,7 @@ pub(in crate::scenario) static NOISE: Section<Noise> = Section {
             Field::Time(
                 |n| &mut n.noisy,
                 US,
-                Duration::from_nanos(LONGEST.as_nanos() / 64),
+                Duration::from_nanos(MAX_DURATION.as_nanos() / 64),
             ),
             "mean length of the noisy times, exponential",
         ),
