@@ -99,7 +99,7 @@ impl Shared {
         verdict.goodput.holds()
             && within(&verdict.backlog, 10.0)
             && within(&verdict.p95, 15.0)
-            && self.apart(shares) <= 3.0
+            && self.share_difference(shares) <= 3.0
     }
 
     /// Each group's share of the goodput in one run of quell, per cent. The pings, which come
@@ -134,7 +134,7 @@ impl Shared {
 
     /// The largest difference between Linux's and quell's mean share of a group, in percentage
     /// points.
-    pub fn apart(&self, quell: &[Vec<f64>]) -> f64 {
+    pub fn share_difference(&self, quell: &[Vec<f64>]) -> f64 {
         let of = |runs: &[Vec<f64>], group: usize| {
             mean(&runs.iter().map(|shares| shares[group]).collect::<Vec<_>>())
         };

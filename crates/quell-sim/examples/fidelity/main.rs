@@ -237,14 +237,14 @@ fn shares_table(
             compared(&v.goodput, 2),
             compared(&v.backlog, 2),
             compared(&v.p95, 1),
-            shared.apart(&shares),
+            shared.share_difference(&shares),
             if agrees { "agrees" } else { "**miss**" }
         );
     }
     let (all, seeds) = (all.len(), options.seeds);
     format!(
         "{held} of {all} cells agree ({seeds} seeds of quell's each).\n\n\
-         | traffic | queue | goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | shares apart, points | |\n\
+         | traffic | queue | goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | difference of shares, points | |\n\
          |---|---|---|---|---|---|---|\n{rows}"
     )
 }

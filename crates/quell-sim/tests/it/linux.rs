@@ -24,7 +24,7 @@ fn measure_over<M>(seeds: u64, cell: &grid::Cell, see: fn(&Run) -> M) -> Vec<M> 
 }
 
 /// Compares the cell with Linux.
-fn judge(cell: &grid::Cell) -> grid::Verdict {
+fn compare(cell: &grid::Cell) -> grid::Verdict {
     grid::Verdict::new(cell, &measure(cell, grid::measures))
 }
 
@@ -45,7 +45,7 @@ fn share_as_they_should(names: &[&str]) {
 fn agrees(name: &str) {
     let cells = grid::cells().into_iter().chain(grid::beyond());
     let cell = cells.into_iter().find(|cell| cell.name == name);
-    let verdict = judge(&cell.expect("a cell of the grid"));
+    let verdict = compare(&cell.expect("a cell of the grid"));
     assert!(verdict.holds(), "{name}: {verdict:#?}");
 }
 
@@ -58,7 +58,7 @@ fn the_disciplines_have_linuxs_order() {
             .filter(|cell| cell.traffic() == traffic)
             .collect();
         assert_eq!(group.len(), 7, "{traffic}");
-        let judged = group.into_iter().map(|cell| (cell, judge(cell)));
+        let judged = group.into_iter().map(|cell| (cell, compare(cell)));
         assert_eq!(grid::inversions(judged), Vec::<String>::new(), "{traffic}");
     }
 }
@@ -83,7 +83,7 @@ fn missed(
         let measured: Vec<_> = runs.iter().map(grid::measures).collect();
         let shares: Vec<_> = runs.iter().map(|run| shared.shares(run)).collect();
         let verdict = grid::Verdict::new(&shared.cell, &measured);
-        let apart = shared.apart(&shares);
+        let apart = shared.share_difference(&shares);
         println!("{} {apart:.2} {verdict:?}", shared.cell.name);
         !holds(shared, &verdict, &shares)
     });
@@ -93,7 +93,7 @@ fn missed(
 #[test]
 fn cakes_tins_and_hosts_share_as_in_linux() {
     let missed = missed(cake::cells(), |shared, verdict, shares| {
-        verdict.holds() && shared.apart(shares) <= 3.0
+        verdict.holds() && shared.share_difference(shares) <= 3.0
     });
     assert_eq!(missed, Vec::<String>::new());
 }
@@ -196,7 +196,7 @@ fn trees_of_htb_share_as_in_linux() {
         println!(
             "{} {:.2} {verdict:?}",
             shared.cell.name,
-            shared.apart(&shares)
+            shared.share_difference(&shares)
         );
         shared.agrees(&verdict, &shares)
     };
