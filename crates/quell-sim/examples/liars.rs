@@ -31,7 +31,7 @@ const LAST: [usize; 2] = [0, 3];
 const FLOOR: f64 = 0.15;
 /// The harm is over when at least this share of the bytes carried without the lie is carried in
 /// each of two successive seconds.
-const AGAIN: f64 = 0.8;
+const RECOVERED: f64 = 0.8;
 
 /// A line: keys of the scenario and mean rates, bit/s, down and up.
 struct Line {
@@ -152,7 +152,7 @@ const CASES: &[Case] = &[
     reflectors("1 of 3 reflectors", 3, 1),
     Case {
         seldom: true,
-        ..reflectors("1 of 3 reflectors, the others seldom", 3, 1)
+        ..reflectors("1 of 3 reflectors, the others answer rarely", 3, 1)
     },
     reflectors("1 of 2 reflectors", 2, 1),
     reflectors("2 of 6 reflectors", 6, 2),
@@ -175,7 +175,7 @@ const CASES: &[Case] = &[
     peers("2 of 3 TCP peers", 1, 2, 1),
     Case {
         seldom: true,
-        ..peers("2 of 12 TCP peers, the others seldom", 10, 2, 1)
+        ..peers("2 of 12 TCP peers, the others answer rarely", 10, 2, 1)
     },
     peers("the only TCP peer, or an attacker on the path", 0, 1, 4),
     Case {
@@ -190,7 +190,7 @@ const CASES: &[Case] = &[
 ];
 
 impl Case {
-    fn lie(&self) -> (Instant, Instant) {
+    fn attack_span(&self) -> (Instant, Instant) {
         (BEGIN, BEGIN + self.lasts)
     }
 
@@ -226,7 +226,7 @@ impl Case {
             }
         }
         let slow = "rate = \"4kbit\"";
-        let stop = format!("stop = \"{}ms\"", self.lie().1.as_millis());
+        let stop = format!("stop = \"{}ms\"", self.attack_span().1.as_millis());
         let more = match self.leaves {
             true => &stop,
             false if self.connections > 10 => slow,
@@ -237,7 +237,7 @@ impl Case {
             flows(format!("liar {host}"), count, count.min(10), more);
         }
         if self.leaves {
-            let start = self.lie().1.as_millis();
+            let start = self.attack_span().1.as_millis();
             for (direction, rate) in ["down", "up"].iter().zip(line.mean) {
                 text += &format!(
                     "[[flow]]\nkind = \"cbr\"\nrate = \"{rate}bit\"\ndirection = \"{direction}\"\nstart = \"{start}ms\"\n"
@@ -256,7 +256,7 @@ impl Case {
         let of = |hold, growth, batch| DelayAttack {
             reflectors: self.liars,
             hosts: (0..self.lying).map(|host| format!("liar {host}")).collect(),
-            span: self.lie(),
+            span: self.attack_span(),
             hold: hold * MS,
             growth: growth * MS,
             batch,
@@ -282,13 +282,13 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text, "liars", &Overrides::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-fn world(scenario: &Scenario, lie: Option<DelayAttack>) -> World {
+fn world(scenario: &Scenario, attack: Option<DelayAttack>) -> World {
     let mut world = World::builder(scenario.clone())
         .seed(1)
         .build()
         .unwrap_or_else(|e| panic!("{e}"));
-    if let Some(lie) = lie {
-        world.lie(lie);
+    if let Some(attack) = attack {
+        world.start_attack(attack);
     }
     world
 }
@@ -330,7 +330,7 @@ struct Harm {
 
 impl Harm {
     fn of(case: &Case, line: &Line, way: usize, honest: &Course, lied: &Course) -> Self {
-        let (begin, end) = case.lie();
+        let (begin, end) = case.attack_span();
         let (honest, lied) = (&honest[way], &lied[way]);
         let share = |from, to| 1.0 - carried(lied, from, to) / carried(honest, from, to);
         let (mut longest, mut now) = (0, 0);
@@ -349,7 +349,7 @@ impl Harm {
                     Instant::from_secs(second + k),
                     Instant::from_secs(second + k + 1),
                 );
-                carried(lied, from, to) >= AGAIN * carried(honest, from, to)
+                carried(lied, from, to) >= RECOVERED * carried(honest, from, to)
             })
         });
         Self {

@@ -26,7 +26,7 @@ impl Group {
     const UNUSED: Self = Self([UNUSED; 8]);
 
     #[inline(always)]
-    fn least(&self) -> u64 {
+    fn min_key(&self) -> u64 {
         let [a, b, c, d, e, f, g, h] = self.0;
         (a.min(b).min(c.min(d))).min(e.min(f).min(g.min(h)))
     }
@@ -96,7 +96,7 @@ impl Agenda {
                 return true; // so the levels above do not change either
             }
             group.0[node % 8] = key;
-            key = group.least();
+            key = group.min_key();
             if node < 16 {
                 self.first = key;
                 return true;

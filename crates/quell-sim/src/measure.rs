@@ -309,7 +309,7 @@ impl Measures {
     }
 
     /// Tells the application of this source, if it has one, that the next datagram is sent.
-    pub fn sends(&mut self, d: &Datagrams) {
+    pub fn on_send(&mut self, d: &Datagrams) {
         if let Some((app, way)) = d.app {
             self.apps[usize::from(app)].sent(way, num::low_u32(d.sent));
         }

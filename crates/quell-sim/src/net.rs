@@ -77,7 +77,7 @@ pub struct Net {
     pub stamps: Option<Box<Stamps>>,
     /// An attack by reflectors that delay their answers; None: no attack. That by far hosts is in
     /// `stamps`.
-    pub lie: Option<DelayAttack>,
+    pub delay_attack: Option<DelayAttack>,
     /// Earliest time at which the world's `control` may have something to do. 0: it runs before the
     /// next event, for example because an outside controller has to decide.
     pub control_at: Instant,
@@ -134,7 +134,7 @@ impl Net {
     #[inline]
     pub fn send_ack(&mut self, now: Instant, path: &Path, hash: u32, write: impl FnOnce(&mut Ack)) {
         match path.acks {
-            None => write(self.acks.push(now, path.home)),
+            None => write(self.acks.push(now, path.acks_return_wire)),
             Some((first, _)) => {
                 let mut ack = Ack::default();
                 write(&mut ack);
@@ -142,7 +142,7 @@ impl Net {
                 let bytes = ack.ip_bytes() + self.ports[first as usize].overhead;
                 let place = self.store.put(ack);
                 let p = Pkt::new(Kind::Ack, ack.flow, hash, place, bytes, 0, Ecn::NotEct);
-                *self.wires.push(now, path.turn) = p;
+                *self.wires.push(now, path.acks_entry_wire) = p;
             }
         }
     }
@@ -158,12 +158,12 @@ impl Net {
         if self.ports[port].enqueue(now, p.len(), || p) {
             self.control_at = Instant::ZERO;
         }
-        self.tell_cell(now, port);
+        self.notify_cell(now, port);
     }
 
     /// Tells the cell, if there is one, that a packet has entered a port.
     #[inline(always)]
-    pub fn tell_cell(&mut self, now: Instant, port: usize) {
+    pub fn notify_cell(&mut self, now: Instant, port: usize) {
         if let Some(cell) = &mut self.cell {
             cell.arrived(now, port, &mut self.ports);
         }
@@ -178,13 +178,13 @@ impl Net {
             let dropped = &mut self.ports[usize::from(port)].trace_mut().dropped_acks;
             self.store.free.append(dropped);
         }
-        (!cell.up.is_empty()).then(|| std::mem::take(&mut cell.up))
+        (!cell.delivered.is_empty()).then(|| std::mem::take(&mut cell.delivered))
     }
 
     /// Returns the buffer of `on_air`'s result for reuse.
     pub fn reuse(&mut self, room: Vec<(usize, Pkt)>) {
         if let Some(cell) = &mut self.cell {
-            cell.up = room;
+            cell.delivered = room;
         }
     }
 
@@ -237,7 +237,7 @@ impl Net {
                 (ack.tsval, ack.tsecr, ack.syn)
             }
         };
-        let (host, connection) = stamps.names(p.flow);
+        let (host, connection) = stamps.ids(p.flow);
         let segment = Stamped {
             host,
             connection,
@@ -246,10 +246,10 @@ impl Net {
             requires_answer,
         };
         if port == up {
-            stamps.left(now, p.enqueued(), &segment);
+            stamps.on_upstream(now, p.enqueued(), &segment);
         } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port) {
             let ports = &mut self.ports;
-            stamps.came(now, segment, |delay| {
+            stamps.on_downstream(now, segment, |delay| {
                 for port in [0, up] {
                     ports[port].on_delay(now, delay);
                 }
@@ -279,7 +279,7 @@ impl Egress for Entry<'_> {
         if self.net.ports[self.port].enqueue(now, len, make) {
             self.net.control_at = Instant::ZERO;
         }
-        self.net.tell_cell(now, self.port);
+        self.net.notify_cell(now, self.port);
     }
 
     #[inline(always)]

@@ -9,14 +9,14 @@ pub const NO_PORT: u8 = u8::MAX;
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     /// First and last port of the data; [`NO_PORT`] for datagrams that pass no queue and take the
-    /// wire `home`.
+    /// wire `acks_return_wire`.
     pub data: (u8, u8),
     /// First and last port of the ACKs; None: they pass no queue.
     pub acks: Option<(u8, u8)>,
     /// Class of the wire from the receiver to the ACKs' first port.
-    pub turn: u16,
+    pub acks_entry_wire: u16,
     /// Class of the wire on which an ACK reaches the sender.
-    pub home: u16,
+    pub acks_return_wire: u16,
     /// Delay from the sender to the first port. Time is folded (see `world`), so the sender's
     /// events are simulated this much later than they would happen.
     pub offset: Duration,

@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn wireshark_reads_it_as_meant() {
+    fn wireshark_decodes_every_field() {
         let version = Command::new("tshark").arg("--version").output();
         if !version.is_ok_and(|o| o.status.success()) {
             eprintln!("skipped: tshark is not installed (Debian: apt-get install tshark)");

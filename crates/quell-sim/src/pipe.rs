@@ -49,7 +49,7 @@ pub struct Pipes<T> {
     free: u32,
     classes: Vec<Class>,
     /// Shortest delay of all classes.
-    least_delay: Duration,
+    min_delay: Duration,
     heads: Agenda,
 }
 
@@ -64,7 +64,7 @@ impl<T: Default> Default for Pipes<T> {
             }],
             free: NIL,
             classes: Vec::new(),
-            least_delay: Duration::MAX,
+            min_delay: Duration::MAX,
             heads: Agenda::default(),
         }
     }
@@ -78,7 +78,7 @@ impl<T: Copy + Default> Pipes<T> {
             .classes
             .iter()
             .position(|c| c.delay == delay && c.target == target);
-        self.least_delay = self.least_delay.min(delay);
+        self.min_delay = self.min_delay.min(delay);
         let place = found.unwrap_or_else(|| {
             self.classes.push(Class {
                 delay,
@@ -164,8 +164,8 @@ impl<T: Copy + Default> Pipes<T> {
 // Methods for items in chains, which `lookahead.rs` uses.
 impl<T: Copy + Default> Pipes<T> {
     /// Shortest time between an item's departure and its arrival.
-    pub fn least_delay(&self) -> Duration {
-        self.least_delay
+    pub fn min_delay(&self) -> Duration {
+        self.min_delay
     }
 
     /// Takes all items off their wires; `number_of` gives the number of an item's chain.

@@ -629,7 +629,7 @@ mod tests {
     use quell_qdisc::time::SEC;
 
     #[test]
-    fn slices_are_as_long_as_a_stop_may_wait() {
+    fn slices_follow_the_cpu_time_they_take() {
         let (mut fast, mut slow) = (SLICE.0, SLICE.1);
         for _ in 0..20 {
             fast = slice_after(fast, 0.0);

@@ -48,7 +48,7 @@ pub struct Connection {
     /// Times set for the two ends in `Net::timers`; `NEVER`: none.
     pub pending: [Instant; 2],
     /// Time of its SYN; once that is sent, `stop`.
-    pub turns_at: Instant,
+    pub next_change_at: Instant,
     /// Index of its report.
     pub report: u16,
     /// Flow hash of its ACKs.
@@ -72,7 +72,7 @@ impl Connection {
     #[inline]
     pub fn deadline(&self, end: End) -> Instant {
         match end {
-            End::Sender => self.sender.deadline().min(self.turns_at),
+            End::Sender => self.sender.deadline().min(self.next_change_at),
             End::Receiver => self.receiver.deadline(),
         }
     }

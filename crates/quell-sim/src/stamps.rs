@@ -33,7 +33,7 @@ pub struct DelayAttack {
 impl DelayAttack {
     /// Time for which an answer is held back; `interval` is the time between requests to a
     /// reflector.
-    pub(crate) fn holds(&self, now: Instant, interval: Duration) -> Duration {
+    pub(crate) fn hold_time(&self, now: Instant, interval: Duration) -> Duration {
         if !(self.span.0..self.span.1).contains(&now) {
             return Duration::ZERO;
         }
@@ -57,7 +57,7 @@ pub(crate) struct Stamps {
     /// By slot of the flow table: hash of the far host.
     hosts: Vec<u64>,
     /// The attack, and the hashes of the far hosts that take part.
-    pub lie: Option<(DelayAttack, Vec<u64>)>,
+    pub delay_attack: Option<(DelayAttack, Vec<u64>)>,
     /// Segments of far hosts that take part in the attack, each with the time of its release.
     held: VecDeque<(Instant, Stamped)>,
 }
@@ -73,7 +73,7 @@ impl Stamps {
     }
 
     /// Identifiers of a flow's far host and of its connection.
-    pub fn names(&self, flow: FlowId) -> (u64, u64) {
+    pub fn ids(&self, flow: FlowId) -> (u64, u64) {
         let host = self.hosts.get(usize::from(flow.slot)).copied();
         let connection = u64::from(flow.slot) << 16 | u64::from(flow.generation);
         (host.unwrap_or(0), connection)
@@ -81,22 +81,29 @@ impl Stamps {
 
     /// Reads a segment that leaves the up link's shaper, whose queue it entered at `entered`, for
     /// the modem.
-    pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
+    pub fn on_upstream(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
         self.passive.left(now, entered, segment);
     }
 
-    /// Reads a segment that comes from the modem; calls `tell` with each delay that results.
-    pub fn came(&mut self, now: Instant, segment: Stamped, mut tell: impl FnMut(&Delay)) {
+    /// Reads a segment that comes from the modem; calls `report` with each delay that results.
+    pub fn on_downstream(
+        &mut self,
+        now: Instant,
+        segment: Stamped,
+        mut report: impl FnMut(&Delay),
+    ) {
         while let Some((_, held)) = self.held.front().copied().filter(|(due, _)| *due <= now) {
             self.held.pop_front();
-            self.passive.came(now, &held).iter().for_each(&mut tell);
+            self.passive.came(now, &held).iter().for_each(&mut report);
         }
-        let lie = self
-            .lie
+        let attack = self
+            .delay_attack
             .as_ref()
             .filter(|(_, hosts)| hosts.contains(&segment.host));
-        match lie.map_or(Duration::ZERO, |(lie, _)| lie.holds(now, Duration::ZERO)) {
-            Duration::ZERO => self.passive.came(now, &segment).iter().for_each(tell),
+        match attack.map_or(Duration::ZERO, |(attack, _)| {
+            attack.hold_time(now, Duration::ZERO)
+        }) {
+            Duration::ZERO => self.passive.came(now, &segment).iter().for_each(report),
             hold => self.held.push_back((now + hold, segment)),
         }
     }

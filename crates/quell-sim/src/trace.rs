@@ -58,7 +58,7 @@ impl Trace {
     }
 
     /// Records a packet that was dropped or lost.
-    fn gone(&mut self, p: &Pkt) {
+    fn count_loss(&mut self, p: &Pkt) {
         match p.kind() {
             Kind::Ack => self.dropped_acks.push(p.seq),
             Kind::Syn => {}
@@ -83,7 +83,7 @@ impl Observer<Pkt> for Trace {
     }
 
     fn dropped(&mut self, now: Instant, p: Pkt, cause: DropCause) {
-        self.gone(&p);
+        self.count_loss(&p);
         self.event(now, &p, 8 + cause as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((Some(cause), p));
@@ -91,7 +91,7 @@ impl Observer<Pkt> for Trace {
     }
 
     fn lost(&mut self, _now: Instant, p: Pkt) {
-        self.gone(&p);
+        self.count_loss(&p);
     }
 
     #[inline]

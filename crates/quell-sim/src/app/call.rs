@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_still_network_costs_its_delay_a_frame_of_speech_and_one_in_the_buffer() {
+    fn without_jitter_mouth_to_ear_is_the_delay_plus_two_frames() {
         let mut l = Listener::new(Codec::G711);
         for serial in 0..500 {
             l.arrived(serial, 30 * MS, true);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_line_is_the_worst_call() {
+    fn a_call_without_arrivals_has_the_lowest_score() {
         let r = Listener::new(Codec::Opus).result(100).expect("a call");
         assert_eq!((r.mos, r.late_loss), (Some(1.0), Some(1.0)));
         assert!(Listener::new(Codec::Opus).result(0).is_none());

@@ -96,7 +96,7 @@ pub struct Link {
     /// Whether TLS is established.
     pub ready: bool,
     /// Whether the ClientHello has been sent.
-    pub greeted: bool,
+    pub hello_sent: bool,
     /// For each response that is not complete, the number of the segment after its last one.
     pub ends: VecDeque<u64>,
 }
@@ -120,7 +120,7 @@ pub struct Client {
     /// Actions that the model has requested and that have not been carried out.
     pub todo: Vec<Action>,
     /// Whether it has stopped.
-    pub over: bool,
+    pub has_stopped: bool,
 }
 
 impl Client {
@@ -146,7 +146,7 @@ impl Client {
             messages: Vec::new(),
             links: Vec::new(),
             todo: Vec::new(),
-            over: false,
+            has_stopped: false,
         }
     }
 
@@ -159,13 +159,13 @@ impl Client {
     }
 
     /// The wire on which its messages reach the server.
-    pub fn home(&self) -> u16 {
-        self.path.home
+    pub fn server_wire(&self) -> u16 {
+        self.path.acks_return_wire
     }
 
     /// Time of its next timer: a repetition, the model's `wake_at` or `stop`.
     pub fn wake_at(&self) -> Instant {
-        if self.over {
+        if self.has_stopped {
             return NEVER;
         }
         let due = self.messages.iter().map(|m| m.due);

@@ -113,7 +113,7 @@ impl Reader {
             Event::Opened(_) => {}
             Event::Connected(connection) => {
                 self.idle.push(connection);
-                self.ask(todo);
+                self.request_objects(todo);
             }
             Event::Received(connection) => {
                 self.open -= 1;
@@ -128,7 +128,7 @@ impl Reader {
                         return self.end(now, measuring, todo);
                     }
                 }
-                self.ask(todo);
+                self.request_objects(todo);
             }
         }
     }
@@ -159,7 +159,7 @@ impl Reader {
         }
     }
 
-    fn ask(&mut self, todo: &mut Vec<Action>) {
+    fn request_objects(&mut self, todo: &mut Vec<Action>) {
         while let Some(&connection) = self.idle.last() {
             let Some(bytes) = self.waiting.pop_front() else {
                 return;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_never_comes_is_a_result_and_one_not_yet_asked_for_is_none() {
+    fn a_load_that_times_out_is_counted_and_no_load_gives_none() {
         let mut reader = Reader::new(&Page::default(), Rng::new(1, "page"), Instant::ZERO);
         assert!(reader.result().is_none());
         reader.on(Instant::ZERO, Event::Wake, true, &mut Vec::new());

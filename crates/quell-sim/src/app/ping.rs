@@ -37,7 +37,7 @@ pub struct Pinger {
     /// Part of the round trip behind the modem.
     pub rest: Duration,
     /// Part of `rest` on the way to the reflector.
-    pub there: Duration,
+    pub to_reflector: Duration,
     /// Answers that the reflector has not sent yet.
     pub answers: Vec<Answer>,
     pub rng: Rng,

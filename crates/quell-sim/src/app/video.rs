@@ -36,7 +36,7 @@ pub struct Player {
     playing: bool,
     /// The requested segment: its index in the ladder, and the time of the request.
     quality: usize,
-    asked: Instant,
+    requested_at: Instant,
     /// Throughputs of the last segments, bit/s.
     throughputs: Vec<f64>,
     /// Time from the name query to the arrival of the first segment.
@@ -68,7 +68,7 @@ impl Player {
             as_of: Instant::ZERO,
             playing: false,
             quality: 0,
-            asked: Instant::ZERO,
+            requested_at: Instant::ZERO,
             throughputs: Vec::new(),
             startup: None,
             counts: Counts::default(),
@@ -85,17 +85,17 @@ impl Player {
                     self.began = now;
                     return todo.push(Action::Resolve);
                 }
-                self.ask(now, measuring, todo);
+                self.request_segment(now, measuring, todo);
             }
             Event::Resolved => todo.push(Action::Connect(0)),
             Event::Opened(_) => {}
             Event::Connected(connection) => {
                 self.connection = connection;
-                self.ask(now, measuring, todo);
+                self.request_segment(now, measuring, todo);
             }
             Event::Received(_) => {
                 let bits = (LADDER[self.quality] * 1000) as f64 * (SEGMENT / SEC) as f64;
-                let took = (now - self.asked)
+                let took = (now - self.requested_at)
                     .max(Duration::from_nanos(1))
                     .as_secs_f64();
                 if self.throughputs.len() == REMEMBERED {
@@ -111,7 +111,7 @@ impl Player {
                 }
                 match (self.buffer + SEGMENT).checked_sub(CAPACITY) {
                     Some(wait) if wait > Duration::ZERO => self.wake_at = now + wait,
-                    _ => self.ask(now, measuring, todo),
+                    _ => self.request_segment(now, measuring, todo),
                 }
             }
         }
@@ -132,7 +132,7 @@ impl Player {
         }
     }
 
-    fn ask(&mut self, now: Instant, measuring: bool, todo: &mut Vec<Action>) {
+    fn request_segment(&mut self, now: Instant, measuring: bool, todo: &mut Vec<Action>) {
         let chosen = match self.adaptation {
             Adaptation::Buffer => by_buffer(self.buffer),
             Adaptation::Rate => by_rate(&self.throughputs),
@@ -141,7 +141,7 @@ impl Player {
             self.counts.switches += 1;
         }
         self.quality = chosen;
-        self.asked = now;
+        self.requested_at = now;
         let bytes = LADDER[chosen] * 1000 / 8 * (SEGMENT / SEC);
         todo.push(Action::Fetch(self.connection, bytes));
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_and_the_mean_rate_are_those_of_the_segments_that_came() {
+    fn switches_and_the_mean_rate_are_those_of_the_segments_that_arrived() {
         let video = Video {
             adaptation: Adaptation::Rate,
             ..Video::default()

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_two_packets_and_a_loss_leaves_half_but_two() {
+    fn it_begins_with_two_packets_and_a_loss_halves_it_to_two_at_least() {
         let mut l = Ledbat::new();
         let mut s = Sock::new(1448, 10);
         l.init(&mut s, Instant::ZERO, 0);

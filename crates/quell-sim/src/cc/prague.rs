@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_grow_with_the_square_of_the_share_that_the_round_trip_is_of_the_virtual_one() {
+    fn growth_is_the_square_of_rtt_over_virtual_rtt() {
         for (scaling, rtt, share) in [
             (VirtualRtt::Additive, 5 * MS, 1.0 / 16.0),
             (VirtualRtt::Additive, 15 * MS, 0.25),

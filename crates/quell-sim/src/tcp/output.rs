@@ -438,12 +438,12 @@ impl Sender {
     ) {
         let flags = self.segs.flags(seq);
         let sent_once = (flags & EVER == 0).then(|| self.segs.sent(seq));
-        egress.sends_again(now, seq, sent_once);
+        egress.on_retransmission(now, seq, sent_once);
         self.segs.set(seq, now, flags | EVER);
         if self.c.sack {
-            self.again.push_back((seq, now));
+            self.retrans_queue.push_back((seq, now));
         }
-        self.again_end = self.again_end.max(seq + 1);
+        self.retrans_end = self.retrans_end.max(seq + 1);
         self.retransmits += 1;
         if self.rate.is_some() {
             self.rate_sent(now, seq, false);

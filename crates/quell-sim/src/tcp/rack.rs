@@ -2,7 +2,7 @@
 //! `tcp_recovery.c`).
 //!
 //! In the scoreboard, segments that were sent once are in order of sending. Retransmissions are
-//! also in a queue of their own (`Sender::again`).
+//! also in a queue of their own (`Sender::retrans_queue`).
 
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::state::{Flags, Sender, Timer};
@@ -77,7 +77,7 @@ impl Sender {
                 self.rack.edge = seq;
             }
         }
-        while let Some(&(seq, sent)) = self.again.front() {
+        while let Some(&(seq, sent)) = self.retrans_queue.front() {
             let live = seq >= self.s.una
                 && self.segs.sent(seq) == sent
                 && self.segs.flags(seq) & SACKED == 0
@@ -92,7 +92,7 @@ impl Sender {
                 }
                 self.mark_lost(seq);
             }
-            self.again.pop_front();
+            self.retrans_queue.pop_front();
         }
         wait
     }

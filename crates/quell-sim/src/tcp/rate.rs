@@ -19,8 +19,8 @@ impl Sender {
     /// `tcp_rate_skb_sent`: records the state of the deliveries when a segment is sent.
     /// `was_empty`: no other segment is in flight.
     pub(super) fn rate_sent(&mut self, now: Instant, seq: u64, was_empty: bool) {
-        let again = seq < self.s.nxt;
-        let inflight = self.s.in_flight() + u32::from(!again);
+        let is_retransmission = seq < self.s.nxt;
+        let inflight = self.s.in_flight() + u32::from(!is_retransmission);
         let Some(r) = &mut self.rate else { return };
         let need = num::index(self.s.nxt + 1 - self.s.una);
         if need > r.slots.len() {

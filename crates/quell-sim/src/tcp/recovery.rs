@@ -78,7 +78,7 @@ impl Sender {
                 if self.s.state == CaState::Open {
                     self.reset_reno_sack();
                 }
-                if !self.suspect(now, f, cc) {
+                if !self.recover_or_open(now, f, cc) {
                     return rexmit;
                 }
             }
@@ -90,7 +90,7 @@ impl Sender {
                     self.reset_reno_sack();
                 }
                 self.identify_loss(now, f);
-                if !self.suspect(now, f, cc) {
+                if !self.recover_or_open(now, f, cc) {
                     return Rexmit::None;
                 }
             }
@@ -100,7 +100,7 @@ impl Sender {
 
     /// Enters recovery if a segment is marked lost, and returns true; otherwise calls
     /// `try_to_open`.
-    fn suspect(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
+    fn recover_or_open(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.s.lost_out == 0 {
             self.try_to_open(now, f, cc);
             return false;
@@ -158,7 +158,7 @@ impl Sender {
 
     /// `tcp_any_retrans_done`: whether a segment that may still be in flight was retransmitted.
     fn any_retrans(&self) -> bool {
-        self.s.retrans_out > 0 || self.packets_out() > 0 && self.s.una < self.again_end
+        self.s.retrans_out > 0 || self.packets_out() > 0 && self.s.una < self.retrans_end
     }
 
     /// `tcp_try_keep_open`: sets Disorder while a segment is SACKed, lost or retransmitted,
@@ -458,7 +458,7 @@ impl Sender {
         if ack < self.tlp_high {
             return;
         }
-        if !self.tlp_again || f.dsack_tlp {
+        if !self.tlp_retrans || f.dsack_tlp {
             self.tlp_high = 0;
         } else if ack > self.tlp_high {
             // The probe repaired a loss: reduce the window as after a loss.

@@ -103,7 +103,7 @@ impl Sender {
     fn on_dsack(&mut self, block: (u64, u64), f: &mut Flags) {
         f.dsack = true;
         self.rack.dsack_seen = true;
-        if self.tlp_high != 0 && self.tlp_again && block.1 == self.tlp_high {
+        if self.tlp_high != 0 && self.tlp_retrans && block.1 == self.tlp_high {
             f.dsack_tlp = true;
         }
         if let Some(marker) = self.undo_marker

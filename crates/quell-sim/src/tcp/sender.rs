@@ -30,7 +30,7 @@ impl Sender {
             c,
             segs: Segments::default(),
             rack: Rack::default(),
-            again: VecDeque::new(),
+            retrans_queue: VecDeque::new(),
             rate: cc.needs_rate_sample().then(Box::default),
             plain: c.ect == Ecn::NotEct && !cc.needs_rate_sample() && !cc.full_control(),
             timer: Timer::None,
@@ -48,10 +48,10 @@ impl Sender {
             prr_out: 0,
             hint: 0,
             buffer_end: c.first,
-            again_end: 0,
+            retrans_end: 0,
             usage_seq: 0,
             tlp_high: 0,
-            tlp_again: false,
+            tlp_retrans: false,
             frto: false,
             cwr: false,
             connected: false,
@@ -157,7 +157,7 @@ impl Sender {
         let clean = a.count == 0
             && self.s.sacked_out == 0
             && self.s.lost_out == 0
-            && prior_una >= self.again_end
+            && prior_una >= self.retrans_end
             && (self.c.sack || cumulative > prior_una);
         if cumulative > prior_una {
             self.timeouts = 0;
@@ -218,7 +218,7 @@ impl Sender {
             && a.count == 0
             && self.s.state == CaState::Open
             && self.s.sacked_out == 0
-            && self.s.una >= self.again_end
+            && self.s.una >= self.retrans_end
             && self.tlp_high == 0
             && self.plain
     }

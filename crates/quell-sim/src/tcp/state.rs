@@ -20,7 +20,7 @@ pub trait Egress {
     fn send_run(&mut self, now: Instant, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
     /// A segment is about to be retransmitted; `sent_once`: its departure, if it was sent only
     /// once.
-    fn sends_again(&mut self, _now: Instant, _seq: u64, _sent_once: Option<Instant>) {}
+    fn on_retransmission(&mut self, _now: Instant, _seq: u64, _sent_once: Option<Instant>) {}
 }
 
 /// The parameters of a new sender.
@@ -73,7 +73,7 @@ pub struct Sender {
     pub(super) offer_at: Instant,
     pub(super) segs: Segments,
     /// Number of the segment behind the highest that was retransmitted.
-    pub(super) again_end: u64,
+    pub(super) retrans_end: u64,
     /// `nxt` when the last tail loss probe was sent; 0: none is outstanding.
     pub(super) tlp_high: u64,
     /// Number of the segment behind the 64 KiB buffer that holds the next segment.
@@ -91,7 +91,7 @@ pub struct Sender {
     /// Whether F-RTO is in progress.
     pub(super) frto: bool,
     /// Whether the last tail loss probe was a retransmission.
-    pub(super) tlp_again: bool,
+    pub(super) tlp_retrans: bool,
     /// Whether there is no ECN, no rate sample and no congestion control with full control, so that
     /// an ordinary ACK can take the short path.
     pub(super) plain: bool,
@@ -103,7 +103,7 @@ pub struct Sender {
     /// Segments retransmitted.
     pub retransmits: u64,
     /// Retransmissions in the order of their departure, with its time; only with SACK.
-    pub(super) again: VecDeque<(u64, Instant)>,
+    pub(super) retrans_queue: VecDeque<(u64, Instant)>,
     /// Time of the connection's start.
     pub(super) started: Instant,
     /// Time of the first retransmission of a recovery; 0: none.

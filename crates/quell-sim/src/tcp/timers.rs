@@ -166,15 +166,15 @@ impl Sender {
         egress: &mut E,
     ) {
         if self.tlp_high == 0 && self.packets_out() > 0 {
-            self.tlp_again = false;
+            self.tlp_retrans = false;
             let nxt = self.s.nxt;
             if self.has_new_data(now) {
                 self.write_xmit(now, cc, egress, true);
             } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
                 self.send_again(now, nxt - 1, self.c.pacing, egress);
-                self.tlp_again = true;
+                self.tlp_retrans = true;
             }
-            if self.s.nxt > nxt || self.tlp_again {
+            if self.s.nxt > nxt || self.tlp_retrans {
                 self.tlp_high = self.s.nxt;
                 self.timer = Timer::None; // the RTO counts from now
             }

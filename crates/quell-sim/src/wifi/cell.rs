@@ -144,7 +144,7 @@ pub struct Cell {
     busy_since: Instant,
     pub totals: Totals,
     /// Packets delivered, each with the port that it was sent from.
-    pub up: Vec<(usize, Pkt)>,
+    pub delivered: Vec<(usize, Pkt)>,
     /// Ports whose queues may have dropped ACKs.
     pub touched: Vec<u8>,
 }
@@ -198,7 +198,7 @@ impl Cell {
             roll_at: Instant::ZERO + WINDOW,
             busy_since: Instant::ZERO,
             totals: Totals::default(),
-            up: Vec::new(),
+            delivered: Vec::new(),
             touched: Vec::new(),
         }
     }
@@ -551,8 +551,9 @@ impl Cell {
 
     fn deliver(&mut self, link: u16, now: Instant, ports: &mut [Port]) {
         let port = &mut ports[usize::from(link)];
-        let up = &mut self.up;
-        self.links[usize::from(link)].deliver(now, port, |p| up.push((usize::from(link), p)));
+        let delivered = &mut self.delivered;
+        self.links[usize::from(link)]
+            .deliver(now, port, |p| delivered.push((usize::from(link), p)));
         if !port.trace().dropped_acks.is_empty() {
             self.touched.push(num::low_u8(link.into()));
         }
@@ -707,12 +708,12 @@ impl Cell {
         let mut any = false;
         loop {
             for _ in 0..k.links.len() {
-                let l = k.links[k.turn];
+                let l = k.links[k.next_link];
                 let link = &mut self.links[usize::from(l)];
                 if ready(l, link) {
                     any = true;
                     if self.config.serve == Serve::RoundRobin {
-                        k.turn = (k.turn + 1) % k.links.len();
+                        k.next_link = (k.next_link + 1) % k.links.len();
                         return Some(l);
                     }
                     if link.deficit > 0 {
@@ -720,7 +721,7 @@ impl Cell {
                     }
                     link.deficit += QUANTUM;
                 }
-                k.turn = (k.turn + 1) % k.links.len();
+                k.next_link = (k.next_link + 1) % k.links.len();
             }
             if !any {
                 return None;

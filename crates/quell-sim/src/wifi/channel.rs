@@ -130,18 +130,18 @@ impl Bursts {
     pub fn probability(&mut self, from: Instant, to: Instant) -> f64 {
         let Some(noise) = self.noise else { return 0.0 };
         while self.until <= from {
-            self.turn(&noise);
+            self.start_next_period(&noise);
         }
         let mut hit = self.noisy;
         while self.until < to {
-            self.turn(&noise);
+            self.start_next_period(&noise);
             hit |= self.noisy;
         }
         if hit { noise.loss } else { 0.0 }
     }
 
     /// Starts the next period.
-    fn turn(&mut self, noise: &Noise) {
+    fn start_next_period(&mut self, noise: &Noise) {
         self.noisy = !self.noisy;
         let mean = if self.noisy { noise.noisy } else { noise.quiet };
         let lasts = num::whole_u64(self.rng.exp(mean.as_nanos() as f64)).max(1);

@@ -80,7 +80,7 @@ pub struct Contender {
     /// The links that it serves, by number.
     pub links: Vec<u16>,
     /// Index in `links` of the link to be served next.
-    pub turn: usize,
+    pub next_link: usize,
     /// Time at which it will send; `NEVER` while it cannot.
     pub start_at: Instant,
     /// End of its transmission opportunity.
@@ -105,7 +105,7 @@ impl Contender {
             hardware: VecDeque::new(),
             exchange: None,
             links: Vec::new(),
-            turn: 0,
+            next_link: 0,
             start_at: NEVER,
             txop_end: Instant::ZERO,
             ready_at: Instant::ZERO + params.aifs,

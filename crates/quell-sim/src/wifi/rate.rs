@@ -15,7 +15,7 @@ const KEEP: f64 = 0.75;
 /// One PPDU in this many probes another rate.
 const PROBE: u64 = 16;
 /// A rate with a lower share of received MPDUs counts as having no throughput.
-const HOPELESS: f64 = 0.1;
+const MIN_SHARE: f64 = 0.1;
 
 /// The rate control of one link.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Control {
 
 /// Statistics of one rate.
 #[derive(Clone, Copy, Debug, Default)]
-struct Experience {
+struct RateStats {
     /// The rate itself, bit/s.
     bps: f64,
     /// Smoothed share of MPDUs that were received; None: never used.
@@ -88,10 +88,10 @@ struct Experience {
 /// Statistics of every rate, and the rates chosen by them.
 #[derive(Clone, Debug)]
 pub struct Minstrel {
-    rates: Vec<Experience>,
+    rates: Vec<RateStats>,
     /// The rate of the highest throughput, and the most reliable one, as MCS.
     best: u8,
-    surest: u8,
+    most_reliable: u8,
     update_at: Instant,
     /// Number of PPDUs until the next probe.
     until_probe: u64,
@@ -99,14 +99,14 @@ pub struct Minstrel {
 
 impl Minstrel {
     fn new(count: u8, phy: Phy) -> Self {
-        let rate = |mcs| Experience {
+        let rate = |mcs| RateStats {
             bps: phy.rate(mcs).bps_f64(),
-            ..Experience::default()
+            ..RateStats::default()
         };
         Self {
             rates: (0..count).map(rate).collect(),
             best: 0,
-            surest: 0,
+            most_reliable: 0,
             update_at: Instant::ZERO + UPDATE,
             until_probe: PROBE,
         }
@@ -118,7 +118,7 @@ impl Minstrel {
             self.update();
         }
         if failures > 1 {
-            return (self.surest, false);
+            return (self.most_reliable, false);
         }
         self.until_probe -= 1;
         if self.until_probe == 0 {
@@ -134,7 +134,11 @@ impl Minstrel {
     fn throughput(&self, mcs: u8) -> f64 {
         let r = &self.rates[usize::from(mcs)];
         let share = r.share.unwrap_or(0.0);
-        if share < HOPELESS { 0.0 } else { r.bps * share }
+        if share < MIN_SHARE {
+            0.0
+        } else {
+            r.bps * share
+        }
     }
 
     fn update(&mut self) {
@@ -155,7 +159,7 @@ impl Minstrel {
         };
         self.best = by(&|m| self.throughput(m));
         // The most reliable rate; of those above 95 % the fastest, as in minstrel_ht.
-        self.surest = by(&|m| {
+        self.most_reliable = by(&|m| {
             let share = self.rates[usize::from(m)].share.unwrap_or(0.0);
             if share > 0.95 {
                 1.0 + self.throughput(m)

@@ -41,7 +41,7 @@ impl World {
                 self.class(|net| net.wires.class(delay, num::low_u8(net.after(port) as u64)))?;
             self.net.onward.push(class);
         }
-        self.ask_queues();
+        self.note_label_readers();
         for (table, flow) in scenario.flows.iter().enumerate() {
             let path = self.path(&scenario, flow)?;
             let back = match flow.kind.is_dialogue() {
@@ -121,25 +121,25 @@ impl World {
         };
         let back = acks.map_or(delay(data), |a| delay(a) + hops_back);
         let extra = flow.rtt.saturating_sub(delay(data) + back);
-        let (turn, home) = match acks {
+        let (entry, return_delay) = match acks {
             None => (None, rest),
             Some(a) => {
                 let inner = delay(a) - last(a);
                 let rest = rest.saturating_sub(inner);
-                let turn = (last(data) + hops_back + extra / 2).min(rest);
-                (Some((turn, a.0)), rest - turn)
+                let entry = (last(data) + hops_back + extra / 2).min(rest);
+                (Some((entry, a.0)), rest - entry)
             }
         };
-        let turn = match turn {
+        let acks_entry_wire = match entry {
             Some((delay, port)) => self.class(|net| net.wires.class(delay, port))?,
             None => 0,
         };
-        let home = self.class(|net| net.acks.class(home, 0))?;
+        let acks_return_wire = self.class(|net| net.acks.class(return_delay, 0))?;
         Ok(Path {
             data,
             acks,
-            turn,
-            home,
+            acks_entry_wire,
+            acks_return_wire,
             offset: extra / 2,
             outside_us: in_us(extra / 2 + behind),
         })
@@ -160,7 +160,7 @@ impl World {
         };
         let data = first_and_last(&self.net, ends)?.unwrap_or_default();
         let acks = first_and_last(&self.net, &ends.turned())?;
-        let turn = if wifi.mesh || ends.to != 0 {
+        let entry = if wifi.mesh || ends.to != 0 {
             Duration::ZERO
         } else {
             rtt
@@ -169,8 +169,8 @@ impl World {
         Ok(Path {
             data,
             acks,
-            turn: self.class(|net| net.wires.class(turn, target))?,
-            home: self.class(|net| net.acks.class(rtt - turn, 0))?,
+            acks_entry_wire: self.class(|net| net.wires.class(entry, target))?,
+            acks_return_wire: self.class(|net| net.acks.class(rtt - entry, 0))?,
             offset: Duration::ZERO,
             outside_us: in_us(rtt / 2),
         })
@@ -184,12 +184,12 @@ impl World {
         };
         let to_queue = scenario.up.is_some() || scenario.wifi.is_some();
         if direction == Direction::Up && !to_queue {
-            let home = self.class(|net| net.acks.class(flow.rtt / 2, 0))?;
+            let wire = self.class(|net| net.acks.class(flow.rtt / 2, 0))?;
             return Ok(Path {
                 data: (NO_PORT, NO_PORT),
                 acks: None,
-                turn: 0,
-                home,
+                acks_entry_wire: 0,
+                acks_return_wire: wire,
                 offset: Duration::ZERO,
                 outside_us: 0,
             });
@@ -470,7 +470,7 @@ impl World {
             receiver,
             path,
             pending: [NEVER; 2],
-            turns_at: span.0.min(span.1),
+            next_change_at: span.0.min(span.1),
             began: span.0,
             stop: span.1,
             report,

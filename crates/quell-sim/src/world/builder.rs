@@ -97,7 +97,7 @@ impl WorldBuilder {
             answers: 0,
             pingers: 0,
             events: 0,
-            look: Lookahead::default(),
+            lookahead: Lookahead::default(),
         };
         world.populate()?;
         Ok(world)

@@ -33,7 +33,7 @@ impl World {
         self.slots[place] = taken;
     }
 
-    fn tell(&mut self, client: &mut Client, event: Event) {
+    fn notify(&mut self, client: &mut Client, event: Event) {
         let measuring = self.measures.is_measuring();
         client
             .model
@@ -64,14 +64,14 @@ impl World {
         };
         if let Slot::Tcp(c) = &mut self.slots[id.index()] {
             c.owner = Some((client.id.slot, number));
-            // Every segment is sampled, so that `on_wanted` sees it.
+            // Every segment is sampled, so that `on_sampled_segment` sees it.
             (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2));
         }
         client.links.push(Link {
             number,
             slot: id.slot,
             ready: false,
-            greeted: false,
+            hello_sent: false,
             ends: VecDeque::new(),
         });
     }
@@ -95,7 +95,7 @@ impl World {
                 client.messages.clear();
                 world.hang_up(client, |_| true);
                 client.stop = NEVER;
-                client.over = true;
+                client.has_stopped = true;
                 return;
             }
             for i in 0..client.messages.len() {
@@ -108,7 +108,7 @@ impl World {
                 }
             }
             if client.model.wake_at() <= now {
-                world.tell(client, Event::Wake);
+                world.notify(client, Event::Wake);
             }
         });
     }
@@ -142,17 +142,17 @@ impl World {
             MessageKind::Request(..) => REQUEST,
         };
         match client.path.acks {
-            None => self.forward_message(client.path.home, client.id, serial),
+            None => self.forward_message(client.path.acks_return_wire, client.id, serial),
             Some((first, _)) => {
                 let p = self.message(client, serial, size, first, true);
-                *self.net.wires.push(self.now, client.path.turn) = p;
+                *self.net.wires.push(self.now, client.path.acks_entry_wire) = p;
             }
         }
     }
 
     /// Puts a client's message on the wire to its server, after the last queue on its path.
-    pub(crate) fn forward_message(&mut self, home: u16, flow: FlowId, serial: u32) {
-        *self.net.acks.push(self.now, home) = Ack {
+    pub(crate) fn forward_message(&mut self, wire: u16, flow: FlowId, serial: u32) {
+        *self.net.acks.push(self.now, wire) = Ack {
             flow,
             cumulative: serial,
             ..Ack::default()
@@ -203,12 +203,12 @@ impl World {
 
     /// Handles the answer to a name query that has reached the client.
     #[cold]
-    pub(crate) fn answered(&mut self, slot: u16, serial: u32) {
+    pub(crate) fn on_name_answer(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
             let open = client.messages.iter().position(|m| m.serial == serial);
             if let Some(i) = open {
                 client.messages.remove(i);
-                world.tell(client, Event::Resolved);
+                world.notify(client, Event::Resolved);
             }
         });
     }
@@ -219,10 +219,10 @@ impl World {
     pub(crate) fn client_idle(&mut self, slot: u16, number: u8) {
         self.with_client(slot, |world, client| {
             if let Some(link) = client.link(number)
-                && !link.greeted
+                && !link.hello_sent
             {
-                link.greeted = true;
-                world.tell(client, Event::Opened(number));
+                link.hello_sent = true;
+                world.notify(client, Event::Opened(number));
                 world.send_message(client, MessageKind::Hello(number));
             }
         });
@@ -244,7 +244,7 @@ impl World {
                     false => Event::Connected(number),
                     true => Event::Received(number),
                 };
-                world.tell(client, event);
+                world.notify(client, event);
             }
         });
     }

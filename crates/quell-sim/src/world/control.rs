@@ -39,7 +39,7 @@ impl World {
         port.set_knobs(now, sub_queue, knobs);
         if waited {
             self.answers += 1;
-            self.net.tell_cell(now, queue);
+            self.net.notify_cell(now, queue);
         }
         self.net.forget_acks(queue);
         Ok(())
@@ -59,10 +59,10 @@ impl World {
     }
 
     fn lacks(&self, queue: usize, knob: &str, known: KnobSet) -> Error {
-        let there: Vec<_> = known.names().collect();
-        let remedy = match there.is_empty() {
+        let names: Vec<_> = known.names().collect();
+        let remedy = match names.is_empty() {
             true => "it has none".into(),
-            false => format!("it has {}", there.join(", ")),
+            false => format!("it has {}", names.join(", ")),
         };
         Error::new(format!("`{}` has no knob {knob}", self.words(queue))).remedy(remedy)
     }

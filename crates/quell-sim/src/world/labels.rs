@@ -11,7 +11,7 @@ use crate::stamps::DelayAttack;
 
 impl World {
     /// Notes which queues read labels, and which read ACKs.
-    pub(crate) fn ask_queues(&mut self) {
+    pub(crate) fn note_label_readers(&mut self) {
         for (i, port) in self.net.ports.iter_mut().enumerate() {
             let wants = port.queue.discipline().wants();
             if wants.labels {
@@ -87,14 +87,14 @@ impl World {
     }
 
     /// Starts an attack by reflectors and far hosts.
-    pub fn lie(&mut self, lie: DelayAttack) {
+    pub fn start_attack(&mut self, attack: DelayAttack) {
         if let Some(stamps) = &mut self.net.stamps {
-            let hosts = lie
+            let hosts = attack
                 .hosts
                 .iter()
                 .map(|name| labels::far_host(self.seed, Some(name)));
-            stamps.lie = Some((lie.clone(), hosts.collect()));
+            stamps.delay_attack = Some((attack.clone(), hosts.collect()));
         }
-        self.net.lie = Some(lie);
+        self.net.delay_attack = Some(attack);
     }
 }

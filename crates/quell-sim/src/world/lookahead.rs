@@ -36,7 +36,7 @@ const DEEP_PACKETS: u64 = 2;
 const PAUSE: u64 = 8;
 const PACKET_BITS: u64 = 1514 * 8;
 /// Upper bound of a stretch: the time in a key has 30 bits.
-const LONGEST: Duration = Duration::from_nanos(1 << 30);
+const MAX_STRETCH: Duration = Duration::from_nanos(1 << 30);
 /// Bits of a key below the time; they hold the cause.
 const TIME_SHIFT: u32 = 34;
 /// Bit of a key: a timer was the cause, not an ACK.
@@ -107,26 +107,26 @@ pub struct Lookahead {
     places: Vec<Place>,
     sorted: Vec<Place>,
     counts: Vec<u32>,
-    again: Vec<Retransmission>,
+    retransmissions: Vec<Retransmission>,
     returning: Vec<Requeued>,
     #[cfg(test)]
     stretches: u64,
 }
 
 /// Records what a sender sends.
-struct Note<'a> {
+struct SendRecorder<'a> {
     start: Instant,
     /// The key without the time: what causes the sender to send.
     cause: u64,
     slot: u16,
     sent: &'a mut Vec<Sent>,
     places: &'a mut Vec<Place>,
-    again: &'a mut Vec<Retransmission>,
+    retransmissions: &'a mut Vec<Retransmission>,
 }
 
-impl Note<'_> {
+impl SendRecorder<'_> {
     #[inline(always)]
-    fn note(&mut self, now: Instant, count: u32, mut first: Pkt) {
+    fn record(&mut self, now: Instant, count: u32, mut first: Pkt) {
         first.set_enqueued(now);
         let place = Place {
             key: (now - self.start).as_nanos() << TIME_SHIFT | self.cause,
@@ -137,22 +137,22 @@ impl Note<'_> {
     }
 }
 
-impl Egress for Note<'_> {
+impl Egress for SendRecorder<'_> {
     #[inline(always)]
     fn send(&mut self, now: Instant, _len: u32, make: impl FnOnce() -> Pkt) {
-        self.note(now, 1, make());
+        self.record(now, 1, make());
     }
 
     #[inline(always)]
     fn send_run(&mut self, now: Instant, _len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
-        self.note(now, count, make(0));
+        self.record(now, count, make(0));
         true
     }
 
     #[cold]
-    fn sends_again(&mut self, at: Instant, seq: u64, sent_once: Option<Instant>) {
+    fn on_retransmission(&mut self, at: Instant, seq: u64, sent_once: Option<Instant>) {
         let slot = self.slot;
-        self.again.push(Retransmission {
+        self.retransmissions.push(Retransmission {
             slot,
             at,
             seq,
@@ -169,8 +169,8 @@ impl Lookahead {
     fn sent_once(&self, now: Instant, slot: u16, c: &Connection, low: u32) -> Option<Instant> {
         let later =
             |a: &&Retransmission| a.slot == slot && a.at > now && expand(a.seq, low) == a.seq;
-        let again = self.again.iter().find(later);
-        again.map_or_else(|| c.sender.sent_once(low), |a| a.sent_once)
+        let retransmission = self.retransmissions.iter().find(later);
+        retransmission.map_or_else(|| c.sender.sent_once(low), |r| r.sent_once)
     }
 
     /// Sorts sent packets by their place: first into buckets by time, then by insertion.
@@ -211,7 +211,7 @@ impl World {
     /// returns, at `limit` at the latest. `Err`: the event loop has to handle the next event;
     /// another attempt is useless before the time given.
     pub(crate) fn run_ahead(&mut self, limit: Instant) -> Result<Status, Instant> {
-        let wire = self.net.acks.least_delay().min(LONGEST);
+        let wire = self.net.acks.min_delay().min(MAX_STRETCH);
         // Chains are built and dissolved once per call, which is worthwhile only for two stretches
         // or more.
         if wire == Duration::ZERO || limit < self.now.saturating_add(2 * wire) {
@@ -229,14 +229,16 @@ impl World {
         if until <= start.saturating_add(wire) {
             return Err(until.max(start));
         }
-        let mut look = std::mem::take(&mut self.look);
-        look.acks.resize(self.slots.len(), Chain::default());
-        look.arrived.resize(self.slots.len(), Arrived::default());
+        let mut lookahead = std::mem::take(&mut self.lookahead);
+        lookahead.acks.resize(self.slots.len(), Chain::default());
+        lookahead
+            .arrived
+            .resize(self.slots.len(), Arrived::default());
         let slot_of = |ack: &Ack| ack.flow.index();
-        self.net.acks.take_all(&mut look.acks, slot_of);
+        self.net.acks.take_all(&mut lookahead.acks, slot_of);
         if deep {
-            let arrived = &mut look.arrived;
-            look.foresight = self.net.ports[0].take_ahead(|at, p| {
+            let arrived = &mut lookahead.arrived;
+            lookahead.foresight = self.net.ports[0].take_ahead(|at, p| {
                 arrived[p.flow.index()].push(at, *p);
             });
         }
@@ -244,9 +246,9 @@ impl World {
         let mut known = start;
         let result = loop {
             if self.net.control_at <= start {
-                self.exchange(&mut look);
+                self.exchange(&mut lookahead);
                 let status = self.control(start, limit);
-                self.exchange(&mut look);
+                self.exchange(&mut lookahead);
                 if let Some(status) = status {
                     break Ok(status);
                 }
@@ -257,29 +259,32 @@ impl World {
             }
             let stop = self.net.control_at.min(until);
             let end = stop.min(known + wire);
-            self.run_senders(&mut look, start, end);
-            look.sort(end - start);
-            self.run_queue(&mut look, end);
-            let through = look.foresight.as_ref().map_or(Instant::ZERO, |f| f.through);
-            known = stop.min(through.clamp(end, end + LONGEST - wire));
-            self.run_receivers(&mut look, end, known);
+            self.run_senders(&mut lookahead, start, end);
+            lookahead.sort(end - start);
+            self.run_queue(&mut lookahead, end);
+            let through = lookahead
+                .foresight
+                .as_ref()
+                .map_or(Instant::ZERO, |f| f.through);
+            known = stop.min(through.clamp(end, end + MAX_STRETCH - wire));
+            self.run_receivers(&mut lookahead, end, known);
             start = end;
         };
-        self.exchange(&mut look);
-        if look.foresight.take().is_some() {
+        self.exchange(&mut lookahead);
+        if lookahead.foresight.take().is_some() {
             // The queue, which is back in its port, also has these packets.
-            look.arrived.iter_mut().for_each(|a| a.packets.clear());
+            lookahead.arrived.iter_mut().for_each(|a| a.packets.clear());
         }
         let slots = &self.slots;
         let class_of = |slot: usize| match &slots[slot] {
-            Slot::Tcp(c) => c.path.home,
+            Slot::Tcp(c) => c.path.acks_return_wire,
             _ => 0,
         };
         let Lookahead {
             acks, returning, ..
-        } = &mut look;
+        } = &mut lookahead;
         self.net.acks.put_back(acks, returning, class_of);
-        self.look = look;
+        self.lookahead = lookahead;
         result
     }
 
@@ -309,7 +314,7 @@ impl World {
         let steady = |slot: &Slot| match slot {
             Slot::Tcp(c) => {
                 let own = c.owner.is_none() && c.sender.is_endless() && !c.cc.is_outside();
-                (own && c.path.acks.is_none()).then_some(c.turns_at)
+                (own && c.path.acks.is_none()).then_some(c.next_change_at)
             }
             _ => None,
         };
@@ -322,20 +327,20 @@ impl World {
 
     /// First pass: runs each sender from `start` to just before `end` and records what it sends.
     #[inline(never)]
-    fn run_senders(&mut self, look: &mut Lookahead, start: Instant, end: Instant) {
+    fn run_senders(&mut self, lookahead: &mut Lookahead, start: Instant, end: Instant) {
         let Net { acks, timers, .. } = &mut self.net;
-        let each = look.acks.iter_mut().zip(&mut look.arrived);
+        let each = lookahead.acks.iter_mut().zip(&mut lookahead.arrived);
         for (slot, (it, (chain, arrived))) in self.slots.iter_mut().zip(each).enumerate() {
             let Slot::Tcp(c) = it else { continue };
             let timer_source = source(num::index_u16(slot), End::Sender);
-            let class = u64::from(c.path.home) << RANK_BITS;
-            let mut egress = Note {
+            let class = u64::from(c.path.acks_return_wire) << RANK_BITS;
+            let mut egress = SendRecorder {
                 start,
                 cause: 0,
                 slot: num::index_u16(slot),
-                sent: &mut look.sent,
-                places: &mut look.places,
-                again: &mut look.again,
+                sent: &mut lookahead.sent,
+                places: &mut lookahead.places,
+                retransmissions: &mut lookahead.retransmissions,
             };
             let mut timer = c.pending[End::Sender as usize];
             let (mut ahead, mut wanted) = (&arrived.packets[..arrived.seen], None::<&Pkt>);
@@ -384,12 +389,12 @@ impl World {
     /// Second pass: enqueues what the senders sent, in order, and dequeues what leaves before
     /// `end`.
     #[inline(never)]
-    fn run_queue(&mut self, look: &mut Lookahead, end: Instant) {
-        if let Some(foresight) = &mut look.foresight {
+    fn run_queue(&mut self, lookahead: &mut Lookahead, end: Instant) {
+        if let Some(foresight) = &mut lookahead.foresight {
             let probe = &mut self.net.ports[0].queue.probe;
-            let arrived = &mut look.arrived;
-            for place in look.sorted.drain(..) {
-                let Sent { first, count } = &look.sent[place.index as usize];
+            let arrived = &mut lookahead.arrived;
+            for place in lookahead.sorted.drain(..) {
+                let Sent { first, count } = &lookahead.sent[place.index as usize];
                 let now = first.enqueued();
                 // At the same instant departures precede arrivals.
                 self.events += foresight.depart(now + Duration::from_nanos(1), probe);
@@ -400,7 +405,7 @@ impl World {
                 });
             }
             self.events += foresight.depart(end, probe);
-            return look.sent.clear();
+            return lookahead.sent.clear();
         }
         let port = &mut self.net.ports[0];
         let mut depart = |port: &mut Port, before: Instant| {
@@ -408,12 +413,12 @@ impl World {
                 self.now = port.next;
                 self.events += 1;
                 if let Some(packet) = port.event(self.now) {
-                    look.arrived[packet.flow.index()].push(self.now, packet);
+                    lookahead.arrived[packet.flow.index()].push(self.now, packet);
                 }
             }
         };
-        for place in look.sorted.drain(..) {
-            let Sent { first, count } = &look.sent[place.index as usize];
+        for place in lookahead.sorted.drain(..) {
+            let Sent { first, count } = &lookahead.sent[place.index as usize];
             let now = first.enqueued();
             depart(port, now + Duration::from_nanos(1));
             if *count == 1 {
@@ -428,26 +433,26 @@ impl World {
             }
         }
         depart(port, end);
-        look.sent.clear();
+        lookahead.sent.clear();
     }
 
     /// Takes the queue out of its port, or puts it back, if its departures are known in advance.
-    fn exchange(&mut self, look: &mut Lookahead) {
-        if let Some(foresight) = &mut look.foresight {
+    fn exchange(&mut self, lookahead: &mut Lookahead) {
+        if let Some(foresight) = &mut lookahead.foresight {
             self.net.ports[0].exchange(foresight);
         }
     }
 
     /// Third pass: runs each receiver to just before `known`; the senders are at `end`.
     #[inline(never)]
-    fn run_receivers(&mut self, look: &mut Lookahead, end: Instant, known: Instant) {
-        let mut arrived = std::mem::take(&mut look.arrived);
+    fn run_receivers(&mut self, lookahead: &mut Lookahead, end: Instant, known: Instant) {
+        let mut arrived = std::mem::take(&mut lookahead.arrived);
         for (slot, Arrived { packets, seen }) in arrived.iter_mut().enumerate() {
             let Slot::Tcp(c) = &mut self.slots[slot] else {
                 continue;
             };
-            let (acks, home) = (&mut self.net.acks, c.path.home);
-            let mut chain = look.acks[slot];
+            let (acks, return_wire) = (&mut self.net.acks, c.path.acks_return_wire);
+            let mut chain = lookahead.acks[slot];
             let before = |time: Instant| match packets.last() {
                 Some(last) if last.enqueued() >= time => {
                     packets.partition_point(|p| p.enqueued() < time)
@@ -459,7 +464,7 @@ impl World {
                 let (now, rank) = (p.enqueued(), 0);
                 self.events += run_timer(c, acks, &mut chain, now);
                 if p.kind() != Kind::Data {
-                    *acks.append(now, home, &mut chain, rank) = Ack {
+                    *acks.append(now, return_wire, &mut chain, rank) = Ack {
                         flow: p.flow,
                         tsecr: p.tsval,
                         syn: true,
@@ -470,15 +475,15 @@ impl World {
                 if k < with_sender {
                     c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
                     if c.receiver.until_sample == 0 {
-                        let sent = look.sent_once(now, num::index_u16(slot), c, p.seq);
+                        let sent = lookahead.sent_once(now, num::index_u16(slot), c, p.seq);
                         self.measures.sample(now, c, sent);
                     }
                 }
                 if let Some(ack) = c.receiver.on_data(now, p) {
-                    *acks.append(now, home, &mut chain, rank) = ack;
+                    *acks.append(now, return_wire, &mut chain, rank) = ack;
                 }
                 if c.receiver.ack_due(now) {
-                    let ack = acks.append(now, home, &mut chain, rank);
+                    let ack = acks.append(now, return_wire, &mut chain, rank);
                     c.receiver.write_ack(ack);
                 } else {
                     let at = c.deadline(End::Receiver);
@@ -492,16 +497,16 @@ impl World {
             }
             *seen = all - with_sender;
             self.events += run_timer(c, acks, &mut chain, known);
-            look.acks[slot] = chain;
+            lookahead.acks[slot] = chain;
             let at = c.pending[End::Receiver as usize];
             let timers = &mut self.net.timers;
             timers.set(at, source(num::index_u16(slot), End::Receiver));
         }
-        look.arrived = arrived;
-        look.again.clear();
+        lookahead.arrived = arrived;
+        lookahead.retransmissions.clear();
         #[cfg(test)]
         {
-            look.stretches += 1;
+            lookahead.stretches += 1;
         }
     }
 }
@@ -549,7 +554,7 @@ fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: 
         fired += 1;
         if c.receiver.deadline() <= now {
             let rank = BY_TIMER | u32::from(c.receiver.flow().slot);
-            let ack = acks.append(now, c.path.home, chain, rank);
+            let ack = acks.append(now, c.path.acks_return_wire, chain, rank);
             c.receiver.write_ack(ack);
         }
         c.pending[End::Receiver as usize] = c.deadline(End::Receiver);
@@ -627,7 +632,7 @@ mod tests {
     fn same(text: &str, queue: &str, slice: Duration) -> u64 {
         // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
         let mut alone = after(text, queue, Duration::from_micros(50));
-        assert_eq!(alone.look.stretches, 0);
+        assert_eq!(alone.lookahead.stretches, 0);
         let record = format!("{:?}", alone.record(0.0));
         let slices = [500 * MS, 3 * slice];
         let worlds = slices
@@ -636,7 +641,7 @@ mod tests {
             .map(|s| after(text, queue, *s));
         let mut stretches = 0;
         for mut ahead in worlds {
-            stretches = stretches.max(ahead.look.stretches);
+            stretches = stretches.max(ahead.lookahead.stretches);
             assert_eq!(ahead.trace_hash(), alone.trace_hash(), "{text} {queue}");
             assert_eq!(ahead.events(), alone.events(), "{text} {queue}");
             assert_eq!(format!("{:?}", ahead.record(0.0)), record, "{text} {queue}");
@@ -666,9 +671,9 @@ mod tests {
         );
         assert!(asked > 5, "the flag to stop is read");
         assert!(
-            run.world.look.stretches > 20,
+            run.world.lookahead.stretches > 20,
             "{}",
-            run.world.look.stretches
+            run.world.lookahead.stretches
         );
         let mut whole = after(text, "pfifo", 2 * SEC);
         let records = [run.world.record(0.0), whole.record(0.0)].map(|r| r.trace_hash);

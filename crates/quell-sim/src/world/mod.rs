@@ -95,7 +95,7 @@ pub struct World {
     /// End of the warm-up; `NEVER` once it is over.
     warm_at: Instant,
     pub(crate) events: u64,
-    pub(crate) look: Lookahead,
+    pub(crate) lookahead: Lookahead,
 }
 
 impl World {
@@ -135,12 +135,12 @@ impl World {
     pub fn run_until(&mut self, limit: Instant) -> Status {
         let limit = limit.min(Instant::ZERO + self.scenario.duration);
         self.net.control_at = Instant::ZERO;
-        let mut again = self.now;
+        let mut run_ahead_at = self.now;
         loop {
-            if again <= self.now {
+            if run_ahead_at <= self.now {
                 match self.run_ahead(limit) {
                     Ok(status) => return status,
-                    Err(later) => again = later,
+                    Err(later) => run_ahead_at = later,
                 }
             }
             if let Some(status) = self.step(limit) {
@@ -255,7 +255,7 @@ impl World {
         let through = self.net.ports[port].event(self.now);
         self.net.forget_acks(port);
         if let Some(p) = through {
-            self.through(port, p);
+            self.on_link_end(port, p);
         }
     }
 
@@ -267,7 +267,7 @@ impl World {
         loop {
             if let Some(mut up) = self.net.on_air(self.now) {
                 for (port, p) in up.drain(..) {
-                    self.through(port, p);
+                    self.on_link_end(port, p);
                 }
                 self.net.reuse(up);
             }
@@ -283,7 +283,7 @@ impl World {
 
     /// Handles a packet that has reached the end of a link.
     #[inline(always)]
-    fn through(&mut self, port: usize, p: Pkt) {
+    fn on_link_end(&mut self, port: usize, p: Pkt) {
         if self.generations[p.flow.index()] != p.flow.generation {
             if p.kind() == Kind::Ack {
                 self.net.store.take(p.seq);
@@ -294,7 +294,7 @@ impl World {
             Slot::Tcp(c) if p.kind() == Kind::Data && port == usize::from(c.path.data.1) => {
                 c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
                 if c.receiver.until_sample == 0 {
-                    return self.on_wanted(p);
+                    return self.on_sampled_segment(p);
                 }
                 on_data(c, &mut self.net, self.now, &p);
             }
@@ -321,21 +321,21 @@ impl World {
                     }
                     Kind::Ack => {
                         let ack = self.net.store.take(p.seq);
-                        *self.net.acks.push(self.now, c.path.home) = ack;
+                        *self.net.acks.push(self.now, c.path.acks_return_wire) = ack;
                     }
                     Kind::Data | Kind::Udp => {}
                 }
             }
-            _ => self.through_otherwise(port, p),
+            _ => self.on_other_link_end(port, p),
         }
     }
 
     /// Handles a packet that belongs to no TCP connection and has reached the end of a link. Here
-    /// and in [`World::on_wanted`] the packet is passed by value. If its address were taken, the
-    /// compiler would keep it in memory on the other branches of [`World::through`], too, where
-    /// copying it stalls the processor.
+    /// and in [`World::on_sampled_segment`] the packet is passed by value. If its address were
+    /// taken, the compiler would keep it in memory on the other branches of
+    /// [`World::on_link_end`], too, where copying it stalls the processor.
     #[inline(never)]
-    fn through_otherwise(&mut self, port: usize, p: Pkt) {
+    fn on_other_link_end(&mut self, port: usize, p: Pkt) {
         let last = match &self.slots[p.flow.index()] {
             Slot::Udp(d) => d.path.data.1,
             Slot::Client(client) => client.last_port(p.cwr()),
@@ -353,17 +353,17 @@ impl World {
                 }
             }
             Slot::Client(client) if p.cwr() => {
-                let home = client.home();
-                self.forward_message(home, p.flow, p.seq);
+                let wire = client.server_wire();
+                self.forward_message(wire, p.flow, p.seq);
             }
             Slot::Ping(_) => self.on_ping(&p),
-            _ => self.answered(p.flow.slot, p.seq),
+            _ => self.on_name_answer(p.flow.slot, p.seq),
         }
     }
 
     /// Handles a segment that is to be measured, or that may complete a client's object.
     #[cold]
-    fn on_wanted(&mut self, p: Pkt) {
+    fn on_sampled_segment(&mut self, p: Pkt) {
         let Slot::Tcp(c) = &mut self.slots[p.flow.index()] else {
             return;
         };
@@ -430,12 +430,12 @@ impl World {
                 if c.pending[end as usize] != now {
                     return self.net.timers.clear(source(slot, end));
                 }
-                if c.turns_at <= now {
+                if c.next_change_at <= now {
                     if c.stop <= now {
                         self.net.timers.clear(source(slot, end));
                         return self.close(slot);
                     }
-                    c.turns_at = c.stop;
+                    c.next_change_at = c.stop;
                     let mut entry = Entry {
                         net: &mut self.net,
                         port: usize::from(c.path.data.0),
@@ -465,7 +465,7 @@ impl World {
                 if d.at >= d.stop {
                     return;
                 }
-                self.measures.sends(d);
+                self.measures.on_send(d);
                 let size = d.size();
                 let serial = d.sent;
                 d.sent += 1;
@@ -516,7 +516,7 @@ impl World {
 fn depart(net: &mut Net, now: Instant, d: &Datagrams, serial: u64, size: u32) {
     let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
     if d.path.data.0 == NO_PORT {
-        *net.acks.push(now, d.path.home) = Ack {
+        *net.acks.push(now, d.path.acks_return_wire) = Ack {
             flow: d.id,
             cumulative: num::low_u32(serial),
             tsecr: micros(now),

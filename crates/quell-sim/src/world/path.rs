@@ -82,8 +82,8 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
         }
         net.modems[way] = Some(place);
     }
-    let hears = |port: &Port| port.queue.controller().is_some_and(|c| c.uses_delay());
-    if net.modems.iter().all(Option::is_some) && net.ports.iter().any(hears) {
+    let uses_delay = |port: &Port| port.queue.controller().is_some_and(|c| c.uses_delay());
+    if net.modems.iter().all(Option::is_some) && net.ports.iter().any(uses_delay) {
         net.stamps = Some(Box::default());
     }
     Ok(())

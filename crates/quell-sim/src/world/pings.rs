@@ -36,7 +36,7 @@ impl World {
             at: start + share * u64::from(number),
             stop,
             rest: flow.rtt.saturating_sub(within[0] + within[1]),
-            there: (flow.rtt / 2).saturating_sub(within[0]),
+            to_reflector: (flow.rtt / 2).saturating_sub(within[0]),
             ping: ping.clone(),
             answers: Vec::new(),
             rng,
@@ -95,17 +95,19 @@ impl World {
                 return;
             }
             let late = pinger.rng.exp(1.0) * pinger.ping.jitter.as_nanos() as f64;
-            let lie = self
+            let attack = self
                 .net
-                .lie
+                .delay_attack
                 .as_ref()
-                .filter(|lie| pinger.number < lie.reflectors);
-            let hold = lie.map_or(Duration::ZERO, |lie| lie.holds(now, pinger.ping.interval));
+                .filter(|attack| pinger.number < attack.reflectors);
+            let hold = attack.map_or(Duration::ZERO, |attack| {
+                attack.hold_time(now, pinger.ping.interval)
+            });
             pinger.answers.push(Answer {
                 at: now + pinger.rest + Duration::from_nanos(num::whole_u64(late)) + hold,
                 sent: p.tsval,
                 // A reflector that lies splits its delay between the directions.
-                up: since + num::low_u32((pinger.there + hold / 2) / US),
+                up: since + num::low_u32((pinger.to_reflector + hold / 2) / US),
             });
             let timer = source(slot, End::Receiver);
             return self.net.timers.set(pinger.next(), timer);

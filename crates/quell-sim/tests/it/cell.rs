@@ -326,7 +326,7 @@ fn rate_control_follows_the_signal() {
 }
 
 #[test]
-fn gauges_tell_of_the_channel() {
+fn gauges_describe_the_channel() {
     let flows = "[[flow]]\nkind = \"cbr\"\nrate = \"80mbit\"\nfrom = \"*\"\nto = \"ap\"\ncount = 1";
     let s = scenario(&format!(
         "[wifi]\nstations = 2\nmcs = 5\nqueue = \"pfifo limit 100\"\n{flows}"

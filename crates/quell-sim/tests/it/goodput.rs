@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
-    fn goodput_of_a_window_left_the_link_in_it(
+    fn goodput_of_a_window_counts_what_left_the_link_in_it(
         flows in flows(),
         mbit in 2..40u32,
         warmup_ms in 0..3500u32,
@@ -138,7 +138,7 @@ proptest! {
 
     /// In a cell a packet arrives when its transmission ends, so there is no slack of one packet.
     #[test]
-    fn goodput_of_a_window_left_the_air_in_it(
+    fn goodput_of_a_window_counts_what_left_the_air_in_it(
         flows in flows(),
         mcs in 0..8u32,
         errors in prop_oneof![Just(0.0), 0.0..0.3f64],

@@ -23,7 +23,7 @@ use quell_qdisc::time::{Duration, Instant, MS, SEC};
 const BURST: Duration = Duration::from_millis(5);
 /// Maximum duration of a group that grows because its packets arrive in a burst
 /// (`inter_arrival.cc`).
-const LONGEST_BURST: Duration = Duration::from_millis(100);
+const MAX_BURST: Duration = Duration::from_millis(100);
 /// Number of groups that the line is fitted to, weight of the past in the smoothed delay, and gain
 /// of the trend (`trendline_estimator.cc`).
 const WINDOW: usize = 20;
@@ -133,7 +133,7 @@ impl Capacity {
 #[derive(Clone, Debug)]
 pub struct Gcc {
     /// Upper bound of the rate, bit/s.
-    most: f64,
+    max_rate: f64,
     /// The group to which the next packet may belong, and the one before it.
     present: Option<Group>,
     previous: Option<Group>,
@@ -150,7 +150,7 @@ pub struct Gcc {
     adapted: Instant,
     /// Time for which the trend has been above the threshold, ms, and number of groups in it.
     over_ms: Option<f64>,
-    overs: u32,
+    over_groups: u32,
     signal: Signal,
     /// Arrival time and bytes of the packets of the last window.
     received: VecDeque<(Instant, u32)>,
@@ -171,10 +171,10 @@ pub struct Gcc {
 }
 
 impl Gcc {
-    /// A controller that starts at `start` bit/s and never exceeds `most`.
-    pub fn new(start: f64, most: f64) -> Self {
+    /// A controller that starts at `start` bit/s and never exceeds `max_rate`.
+    pub fn new(start: f64, max_rate: f64) -> Self {
         Self {
-            most,
+            max_rate,
             present: None,
             previous: None,
             groups: 0,
@@ -185,15 +185,15 @@ impl Gcc {
             threshold: THRESHOLD,
             adapted: Instant::ZERO,
             over_ms: None,
-            overs: 0,
+            over_groups: 0,
             signal: Signal::Normal,
             received: VecDeque::new(),
             first_arrival: None,
             phase: Phase::Increase,
             capacity: None,
-            by_delay: start.min(most),
+            by_delay: start.min(max_rate),
             changed: Instant::ZERO,
-            by_loss: start.min(most),
+            by_loss: start.min(max_rate),
             lost: 0,
             packets: 0,
             decreased_for_loss: Instant::ZERO,
@@ -264,13 +264,13 @@ impl Gcc {
         if trend > self.threshold {
             // The first time, assume that the over-use began in the middle of the interval.
             let over = self.over_ms.map_or(sent / 2.0, |ms| ms + sent);
-            (self.over_ms, self.overs) = (Some(over), self.overs + 1);
-            if over > OVERUSE_TIME && self.overs > 1 && self.slope >= before {
-                (self.over_ms, self.overs) = (Some(0.0), 0);
+            (self.over_ms, self.over_groups) = (Some(over), self.over_groups + 1);
+            if over > OVERUSE_TIME && self.over_groups > 1 && self.slope >= before {
+                (self.over_ms, self.over_groups) = (Some(0.0), 0);
                 self.signal = Signal::Over;
             }
         } else {
-            (self.over_ms, self.overs) = (None, 0);
+            (self.over_ms, self.over_groups) = (None, 0);
             self.signal = match trend < -self.threshold {
                 true => Signal::Under,
                 false => Signal::Normal,
@@ -303,7 +303,7 @@ impl Gcc {
         if let Some(received) = self.receive_rate() {
             self.update_by_delay(now, received);
         }
-        self.by_delay = self.by_delay.clamp(MIN_RATE, self.most);
+        self.by_delay = self.by_delay.clamp(MIN_RATE, self.max_rate);
         self.update_by_loss(now, lost, all);
     }
 
@@ -343,9 +343,9 @@ impl Gcc {
                     Some(_) => self.additive(since),
                     None => self.by_delay * (libm::pow(ETA, seconds) - 1.0),
                 };
-                let most = MAX_OVER_RECEIVED * received + SLACK;
-                if self.by_delay < most {
-                    self.by_delay = (self.by_delay + more.max(1000.0)).min(most);
+                let limit = MAX_OVER_RECEIVED * received + SLACK;
+                if self.by_delay < limit {
+                    self.by_delay = (self.by_delay + more.max(1000.0)).min(limit);
                 }
                 self.changed = now;
             }
@@ -377,7 +377,7 @@ impl Gcc {
             self.by_loss *= 1.0 - 0.5 * loss;
             self.decreased_for_loss = now;
         }
-        self.by_loss = self.by_loss.clamp(MIN_RATE, self.most);
+        self.by_loss = self.by_loss.clamp(MIN_RATE, self.max_rate);
     }
 }
 
@@ -386,9 +386,8 @@ impl Group {
     fn contains(&self, sent: Instant, arrived: Instant) -> bool {
         let apart = arrived.saturating_since(self.last_arrived);
         let caught_up = self.last_sent + apart < sent;
-        let burst = apart <= BURST
-            && caught_up
-            && arrived < self.first_arrived.saturating_add(LONGEST_BURST);
+        let burst =
+            apart <= BURST && caught_up && arrived < self.first_arrived.saturating_add(MAX_BURST);
         burst || sent - self.first_sent <= BURST
     }
 }

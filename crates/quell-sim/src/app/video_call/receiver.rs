@@ -33,7 +33,7 @@ const SMOOTH: u32 = 24;
 struct Missing {
     number: u32,
     /// Number of requests for it, and time of the next one.
-    asked: u32,
+    requests: u32,
     due: Instant,
 }
 
@@ -43,7 +43,7 @@ struct Partial {
     number: u32,
     frame: Frame,
     /// Number of its packets that have arrived.
-    have: u32,
+    received: u32,
 }
 
 /// The receiving half of an end.
@@ -104,7 +104,7 @@ impl Receiver {
         if number >= self.next {
             let fresh = (self.next..number).map(|number| Missing {
                 number,
-                asked: 0,
+                requests: 0,
                 due: now,
             });
             self.missing.extend(fresh);
@@ -116,20 +116,20 @@ impl Receiver {
         }
         if self.missing.len() > MAX_MISSING {
             self.missing.clear();
-            self.want_key(now);
+            self.request_key_frame(now);
         }
         if of < self.frame {
             return;
         }
         let place = self.partial.partition_point(|p| p.number < of);
         match self.partial.get_mut(place).filter(|p| p.number == of) {
-            Some(partial) => partial.have += 1,
+            Some(partial) => partial.received += 1,
             None => self.partial.insert(
                 place,
                 Partial {
                     number: of,
                     frame,
-                    have: 1,
+                    received: 1,
                 },
             ),
         }
@@ -138,7 +138,7 @@ impl Receiver {
 
     /// Shows the complete frames that can be decoded: the next one, or a key frame.
     fn show(&mut self, now: Instant, skew: i64) {
-        let whole = |p: &Partial| p.have == p.frame.packets;
+        let whole = |p: &Partial| p.received == p.frame.packets;
         loop {
             while let Some(partial) = self.partial.front()
                 && partial.number == self.frame
@@ -161,7 +161,7 @@ impl Receiver {
         }
     }
 
-    fn want_key(&mut self, now: Instant) {
+    fn request_key_frame(&mut self, now: Instant) {
         self.key_due = self.key_due.min(now);
     }
 
@@ -176,15 +176,15 @@ impl Receiver {
         if self
             .missing
             .iter()
-            .any(|m| m.asked >= RETRIES && m.due <= now)
+            .any(|m| m.requests >= RETRIES && m.due <= now)
         {
-            self.missing.retain(|m| m.asked < RETRIES);
-            self.want_key(now);
+            self.missing.retain(|m| m.requests < RETRIES);
+            self.request_key_frame(now);
         }
         let mut wanted = Vec::new();
         for missing in self.missing.iter_mut().filter(|m| m.due <= now) {
             wanted.push(missing.number);
-            missing.asked += 1;
+            missing.requests += 1;
             missing.due = now + rtt.unwrap_or(FIRST_RTT).max(MS);
         }
         if !wanted.is_empty() {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_packet_is_asked_for_and_holds_up_the_frames_after_it() {
+    fn a_lost_packet_is_requested_and_delays_the_frames_after_it() {
         let mut r = Receiver::new();
         receive(&mut r, 0..60, &[]);
         receive(&mut r, 60..69, &[120]);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_never_comes_makes_it_ask_for_a_key_frame() {
+    fn a_packet_that_never_arrives_causes_a_request_for_a_key_frame() {
         let mut r = Receiver::new();
         receive(&mut r, 0..10, &[4]);
         let mut now = Instant::from_secs(1);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_line_is_one_freeze_without_end() {
+    fn a_call_without_arrivals_is_one_freeze_without_end() {
         let mut r = Receiver::new();
         assert!(r.result(Instant::from_secs(1)).is_none());
         r.tick(Instant::ZERO, true);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_of_gaps_and_how_long_the_last_packet_was_held() {
+    fn a_report_has_gaps_and_the_time_since_the_last_arrival() {
         let mut r = Receiver::new();
         r.note(Instant::from_millis(5), 0);
         r.note(Instant::from_millis(9), 2);

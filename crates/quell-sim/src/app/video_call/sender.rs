@@ -14,7 +14,7 @@ const PACING: f64 = 2.5;
 /// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and their bound
 /// (quell's choice).
 const SCALE: f64 = 0.15;
-const CUT: f64 = 3.0 * SCALE;
+const MAX_DEVIATION: f64 = 3.0 * SCALE;
 /// Size of a key frame relative to the mean frame: quell's choice.
 const KEY: f64 = 4.0;
 /// A key frame also answers the requests that arrive within this time after it
@@ -115,7 +115,7 @@ pub struct Sender {
     log: Recent<Sent>,
     /// Numbers of packets that wait for the pacer; retransmissions precede new packets.
     fresh: VecDeque<u32>,
-    again: VecDeque<u32>,
+    retransmissions: VecDeque<u32>,
     /// Messages, which are not paced.
     control: VecDeque<Content>,
     /// Time from which the pacer sends the next packet.
@@ -140,7 +140,7 @@ impl Sender {
             media: Recent::new(),
             log: Recent::new(),
             fresh: VecDeque::new(),
-            again: VecDeque::new(),
+            retransmissions: VecDeque::new(),
             control: VecDeque::new(),
             paced_at: Instant::ZERO,
             debt: 0.0,
@@ -170,7 +170,7 @@ impl Sender {
             return Instant::ZERO;
         }
         let frame = self.start + self.encoded * SEC / FRAMES;
-        match self.fresh.is_empty() && self.again.is_empty() {
+        match self.fresh.is_empty() && self.retransmissions.is_empty() {
             true => frame,
             false => frame.min(self.paced_at),
         }
@@ -214,9 +214,9 @@ impl Sender {
             self.keyed_at = now;
         }
         let bytes = wanted * (1.0 + self.deviation());
-        let least = f64::from(HEADERS + 1);
+        let min_bytes = f64::from(HEADERS + 1);
         let packets = (bytes / f64::from(MAX_PACKET_BYTES)).ceil().max(1.0);
-        let each = num::whole_u32((bytes / packets).max(least));
+        let each = num::whole_u32((bytes / packets).max(min_bytes));
         let frame = Frame {
             captured: now,
             first: self.media.next(),
@@ -236,15 +236,19 @@ impl Sender {
         }
     }
 
-    /// A random deviation from the Laplacian distribution around 0, at most `CUT` in magnitude.
+    /// A random deviation from the Laplacian distribution around 0, at most `MAX_DEVIATION` in
+    /// magnitude.
     fn deviation(&mut self) -> f64 {
         let u = self.rng.f64() - 0.5;
         let x = -SCALE * libm::log(1.0 - 2.0 * u.abs());
-        x.min(CUT).copysign(u)
+        x.min(MAX_DEVIATION).copysign(u)
     }
 
     fn paced(&mut self, now: Instant) -> Option<(u32, Content)> {
-        let number = self.again.pop_front().or_else(|| self.fresh.pop_front())?;
+        let number = self
+            .retransmissions
+            .pop_front()
+            .or_else(|| self.fresh.pop_front())?;
         let media = self.media.get_mut(number)?;
         if media.sent.replace(now).is_some() {
             self.debt += f64::from(media.bytes);
@@ -286,9 +290,9 @@ impl Sender {
             let rtt = self.gcc.rtt;
             let media = self.media.get(*number);
             if media.is_some_and(|m| m.sent.is_some_and(|sent| sent + rtt <= now))
-                && !self.again.contains(number)
+                && !self.retransmissions.contains(number)
             {
-                self.again.push_back(*number);
+                self.retransmissions.push_back(*number);
             }
         }
     }
@@ -378,9 +382,9 @@ mod tests {
         s.gcc.rtt = 50 * MS;
         until(&mut s, Instant::ZERO + SEC / 60);
         s.on_request(Instant::from_millis(40), &[0]);
-        assert!(s.again.is_empty());
+        assert!(s.retransmissions.is_empty());
         s.on_request(Instant::from_millis(60), &[0, 0, 9999]);
-        assert_eq!(s.again, [0]);
+        assert_eq!(s.retransmissions, [0]);
     }
 
     #[test]

@@ -65,8 +65,8 @@ impl Aggregation {
     /// Packets to add to the window.
     #[inline]
     pub fn extra_cwnd(&self, bw: u32) -> u32 {
-        let most = num::low_u32((u64::from(bw) * SILENCE_US) >> BW_SCALE);
-        u32::from(self.excess[0].max(self.excess[1])).min(most)
+        let max = num::low_u32((u64::from(bw) * SILENCE_US) >> BW_SCALE);
+        u32::from(self.excess[0].max(self.excess[1])).min(max)
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     const BW: u32 = (BW_UNIT / 1000) as u32;
 
     #[test]
-    fn bursts_of_acks_are_provided_for() {
+    fn the_window_grows_by_ack_bursts() {
         let (mut a, s) = (Aggregation::default(), Sock::new(1448, 100));
         for n in 0..20 {
             // Every 16 ms, 16 packets at once.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_tenth_of_a_second_is_provided_for() {
+    fn the_extra_window_is_at_most_100_ms() {
         let (mut a, s) = (Aggregation::default(), Sock::new(1448, 1000));
         a.update(&s, Instant::from_secs(1), 800, BW, true);
         assert_eq!(a.extra_cwnd(BW), 99); // 100 ms, rounded down twice

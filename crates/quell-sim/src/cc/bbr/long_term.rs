@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lossy_intervals_alike_are_taken_for_a_policer() {
+    fn two_similar_lossy_intervals_indicate_a_policer() {
         let (l, ..) = after_rounds(30);
         // 100 packets in 100 ms.
         let expected = (BW_UNIT / 1000) as f64;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policers_rate_is_believed_for_48_rounds_of_probing() {
+    fn a_policers_rate_is_used_for_48_rounds_of_probing() {
         let (mut l, s, now) = after_rounds(30);
         let rs = RateSample::default();
         let rounds = (1..).find(|_| l.sample(&s, now, &rs, true, true)).unwrap();

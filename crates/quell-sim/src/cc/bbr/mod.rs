@@ -524,7 +524,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn undo_forgets_what_the_spurious_loss_said() {
+    fn undo_discards_conclusions_of_a_spurious_loss() {
         let mut b = Bbr::new();
         let mut s = Sock::new(1448, 30);
         b.full_bw = 5;

@@ -64,7 +64,7 @@ impl Bbr3 {
 
     /// NoteLoss and HandleLostPacket for all packets marked lost since the last ACK; a CE mark
     /// counts as a loss above the limit.
-    pub(super) fn look_at_losses(&mut self, s: &mut Sock, now_us: u64, rs: &RateSample) {
+    pub(super) fn check_losses(&mut self, s: &mut Sock, now_us: u64, rs: &RateSample) {
         let marked = std::mem::take(&mut self.marked);
         let lost = s.lost != self.lost;
         self.lost = s.lost;

@@ -476,7 +476,7 @@ impl Ops for Bbr3 {
             prior_delivered: rs.prior_delivered,
             valid,
         };
-        self.look_at_losses(s, now_us, rs);
+        self.check_losses(s, now_us, rs);
         self.update_latest_signals(s, &sample);
         self.update_max_bw(s, rs, &sample);
         self.update_congestion_signals(s);
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_the_rate_is_believed_after_two_cycles() {
+    fn the_estimate_follows_a_tenfold_drop_after_two_cycles() {
         // "Decreasing Bandwidth 10x and Ensuring Max Bandwidth Adapts Down".
         let mut p = path(100, 40 * MS);
         p.run_for(5 * SEC);

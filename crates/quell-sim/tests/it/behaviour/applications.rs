@@ -126,7 +126,7 @@ fn an_application_limited_sender_delivers_what_is_offered() {
 }
 
 #[test]
-fn flows_live_from_start_to_stop() {
+fn flows_exist_from_start_to_stop() {
     let text = "duration = \"10s\"\nwarmup = \"1s\"\n[link]\nrate = \"100mbit\"\nqueue = \"pfifo\"\n\
         [[flow]]\nkind = \"cbr\"\nrate = \"12mbit\"\nsize = 1500\nstart = \"2s\"\nstop = \"4s\"\n\
         [[flow]]\ncc = \"newreno\"\ncount = 1\nrate = \"10mbit\"\nstart = \"3s\"\nstop = \"7s\"\n";
@@ -154,7 +154,7 @@ fn flows_live_from_start_to_stop() {
 }
 
 #[test]
-fn jains_index_is_of_the_flows_that_were_there_throughout() {
+fn jains_index_counts_only_flows_that_are_present_throughout() {
     let text = |late: &str| {
         format!(
             "duration = \"20s\"\nwarmup = \"2s\"\n[link]\nrate = \"100mbit\"\nqueue = \"fq\"\n\
@@ -384,7 +384,7 @@ fn a_page_takes_its_round_trips_and_its_bytes() {
 }
 
 #[test]
-fn lost_requests_are_asked_again() {
+fn lost_requests_are_repeated() {
     // 3 % of the packets are lost in either direction: pages take longer, and none hangs.
     let run = |loss: &str| {
         let r = measure(&format!(
@@ -432,7 +432,7 @@ fn a_stream_plays_at_the_rate_that_the_line_has() {
 }
 
 #[test]
-fn transfers_say_their_rate_and_uploads_go_up() {
+fn transfers_record_their_rate_and_uploads_use_the_up_link() {
     let r = measure(
         "duration = \"20s\"\n[link]\nrate = \"10mbit\"\n[link.up]\nrate = \"2mbit\"\n\
          [[flow]]\nkind = \"download\"\n[[flow]]\nkind = \"upload\"\n",

@@ -231,7 +231,7 @@ fn hosts_and_dscps_are_written_as_they_were_read() {
 }
 
 #[test]
-fn wrong_names_say_where_they_are() {
+fn errors_about_names_give_the_line_and_key() {
     let error = |flow: &str| {
         let text = format!("[link]\nrate = \"1mbit\"\n[[flow]]\n{flow}\n");
         let read = Scenario::parse(&text, "s.toml", &Overrides::default());

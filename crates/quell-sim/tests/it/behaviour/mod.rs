@@ -1,10 +1,10 @@
 //! Behaviour of scenarios beyond one TCP bottleneck, compared with numbers from first principles.
 
 mod applications;
-mod brought;
 mod cake;
 mod common;
 mod ends;
+mod external;
 mod learning;
 mod links;
 mod modem;

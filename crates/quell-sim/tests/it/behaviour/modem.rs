@@ -128,7 +128,7 @@ fn heard(keys: &str) -> [Vec<Echo>; 2] {
 }
 
 #[test]
-fn probes_take_the_round_trip_and_jitter_and_are_lost_as_told() {
+fn probes_have_the_configured_round_trip_jitter_and_loss() {
     let [down, up] = heard("interval = \"100ms\"\njitter = \"2ms\"\nloss = 0.25");
     assert_eq!(down.len(), up.len(), "both controllers hear each answer");
     near(down.len() as f64, 675.0, 70.0);
@@ -207,7 +207,7 @@ fn without_reflectors_downloads_from_near_by_use_the_line() {
 /// first reflector delay their answers.
 fn lied_to(text: &str, liar: &str) -> [f64; 2] {
     let mut w = world(text);
-    w.lie(DelayAttack {
+    w.start_attack(DelayAttack {
         reflectors: 1,
         hosts: vec![liar.to_owned()],
         span: (Instant::from_secs(15), Instant::from_secs(40)),
@@ -322,7 +322,7 @@ fn a_far_host_whose_lie_pauses_does_not_slow_connections_of_moments_to_others() 
     }
     let transfers = |pulse| {
         let mut w = world(&text);
-        w.lie(DelayAttack {
+        w.start_attack(DelayAttack {
             hosts: vec!["liar".to_owned()],
             span: (Instant::from_secs(15), Instant::from_secs(40)),
             hold: 600 * MS,

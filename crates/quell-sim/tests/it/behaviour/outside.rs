@@ -37,7 +37,7 @@ fn controlled(
 }
 
 #[test]
-fn a_controller_is_asked_at_exact_multiples_of_its_period() {
+fn a_controller_decides_at_exact_multiples_of_its_period() {
     let mut w = world(BUSY);
     w.set_outside(0, 30 * MS).expect("such a queue");
     let mut asked = Vec::new();

@@ -67,7 +67,7 @@ fn every_sender_survives_an_outage_of_ten_seconds() {
 }
 
 #[test]
-fn a_sender_in_the_dark_backs_off() {
+fn a_sender_backs_off_during_an_outage() {
     // Everything is lost for 10 s. With an RTO of about 220 ms there is one tail loss probe, and
     // then retransmissions after 0.2, 0.7, 1.5, 3.3 and 6.8 s.
     let mut w = world(

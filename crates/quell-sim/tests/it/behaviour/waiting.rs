@@ -91,7 +91,7 @@ impl Discipline<Handle> for Pairs {
 }
 
 #[test]
-fn a_discipline_that_waits_is_asked_again_at_an_arrival() {
+fn a_discipline_that_waits_is_polled_again_at_an_arrival() {
     for patience in [
         10 * SEC,
         Duration::MAX - Duration::from_nanos(1),

@@ -53,9 +53,9 @@ fn measure(scenario: Scenario, queue: &Queue, seed: u64) -> Run {
 
 fn same(words: &str, text: &str, seed: u64) {
     let own = measure(scenario(text), &Queue::parse(words).expect("words"), seed);
-    let brought = measure(scenario(text), &from_outside(words), seed);
-    assert_eq!(own.trace_hash, brought.trace_hash, "{words}, {text}");
-    assert!(own == brought, "{words}, {text}: the records differ");
+    let external = measure(scenario(text), &from_outside(words), seed);
+    assert_eq!(own.trace_hash, external.trace_hash, "{words}, {text}");
+    assert!(own == external, "{words}, {text}: the records differ");
     assert!(own.packets > 20);
 }
 
@@ -85,7 +85,7 @@ proptest! {
 }
 
 #[test]
-fn it_does_so_in_a_cell_on_a_path_and_on_a_trace() {
+fn an_external_discipline_leaves_the_same_trace_in_a_cell_on_a_path_and_on_a_traced_link() {
     for words in ["codel", "fq_codel", "dualpi2", "l4s", "pie ecn", "cake"] {
         for text in [
             "duration = \"2s\"\nwarmup = \"500ms\"\n[wifi]\nstations = 2\n[[flow]]\n",
@@ -98,7 +98,7 @@ fn it_does_so_in_a_cell_on_a_path_and_on_a_trace() {
 }
 
 #[test]
-fn a_clone_of_its_world_continues_alike() {
+fn a_clone_of_a_world_with_an_external_discipline_continues_alike() {
     let text = "duration = \"4s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"web\"\n[[flow]]\ncount = 3\n";
     let mut one = World::builder(scenario(text))
         .queue(from_outside("fq_codel"))
@@ -336,15 +336,15 @@ fn with(cc: &Cc, queue: &str, flow: &str) -> Run {
 fn a_congestion_control_from_outside_does_as_newreno_does() {
     let (cc, notes) = aimd(EcnMode::Classic, None);
     let own = with(&Cc::NewReno, "pfifo limit 40", "");
-    let brought = with(&cc, "pfifo limit 40", "");
-    assert_eq!(brought.flows[0].cc, "aimd");
-    near(brought.goodput_mbps, own.goodput_mbps, 0.1);
+    let external = with(&cc, "pfifo limit 40", "");
+    assert_eq!(external.flows[0].cc, "aimd");
+    near(external.goodput_mbps, own.goodput_mbps, 0.1);
     near(
-        brought.flows[0].cwnd_packets,
+        external.flows[0].cwnd_packets,
         own.flows[0].cwnd_packets,
         2.0,
     );
-    near(brought.sojourn_ms.mean, own.sojourn_ms.mean, 3.0);
+    near(external.sojourn_ms.mean, own.sojourn_ms.mean, 3.0);
     let notes = notes.lock().unwrap();
     assert_eq!(notes.iw, 10);
     assert!(
@@ -362,11 +362,11 @@ fn a_congestion_control_from_outside_does_as_newreno_does() {
     let delivered: u32 = notes.acks.iter().map(|a| a.delivered).sum();
     near(
         f64::from(delivered) * 1448.0 * 8e-6 / 60.0,
-        brought.goodput_mbps,
+        external.goodput_mbps,
         0.3,
     );
     let lost: u32 = notes.acks.iter().map(|a| a.lost).sum();
-    assert_eq!(u64::from(lost), brought.flows[0].retransmits);
+    assert_eq!(u64::from(lost), external.flows[0].retransmits);
     for ack in &notes.acks {
         assert!(
             ack.min_rtt >= 40 * MS && ack.rtt.is_none_or(|rtt| rtt >= ack.min_rtt),
