@@ -315,12 +315,12 @@ impl Hash for Queue {
 /// "records").
 #[pyfunction]
 pub fn read_file(py: Python<'_>, path: PathBuf, kind: &str) -> PyResult<Vec<u8>> {
-    let most = match kind {
+    let max_bytes = match kind {
         "scenario" => file::SCENARIO,
         "model" => file::MODEL,
         _ => file::TRACE,
     };
-    py.detach(|| file::read(&path, most)).map_err(|e| {
+    py.detach(|| file::read(&path, max_bytes)).map_err(|e| {
         input_error(Error::new(format!("cannot be read: {e}")).at(&path.to_string_lossy(), None))
     })
 }

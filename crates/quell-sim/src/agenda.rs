@@ -142,10 +142,10 @@ mod tests {
                 model[source] = Instant::from_nanos(rng.below(500));
                 agenda.set(model[source], source as u32);
             }
-            let least = *model.iter().min().unwrap();
-            assert_eq!(agenda.time(), least);
-            if least < MAX_TIME {
-                let first = model.iter().position(|t| *t == least).unwrap();
+            let earliest = *model.iter().min().unwrap();
+            assert_eq!(agenda.time(), earliest);
+            if earliest < MAX_TIME {
+                let first = model.iter().position(|t| *t == earliest).unwrap();
                 assert_eq!(agenda.source() as usize, first);
             }
         }

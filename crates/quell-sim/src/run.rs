@@ -285,17 +285,17 @@ impl World {
         );
         let queue = self.queue_record(now);
         let modem = self.modem_record(now, 0);
-        let (there, back) = (
+        let (down_path, up_path) = (
             Way::down(&queue, modem.as_ref(), &hops),
             Way::up(up.as_ref()),
         );
-        let (down_ms, up_ms) = (there.sum(|s| s.mean), back.sum(|s| s.mean));
+        let (down_ms, up_ms) = (down_path.sum(|s| s.mean), up_path.sum(|s| s.mean));
         let grade_ms = (queue.packets > 0).then(|| up_ms.max(down_ms));
         let each = grade_ms.and(up.as_ref());
         let (grade_down_ms, grade_up_ms) = (each.map(|_| down_ms), each.map(|_| up_ms));
         let letter = |ms: Option<f64>| ms.map(|ms| record::grade(ms).to_owned());
-        let qoo = grade_ms.and(self.qoo(&there, &back, queue.capacity_mbps));
-        let aim = grade_ms.and(self.aim(&there, &back, mbps(down.bytes as f64, span)));
+        let qoo = grade_ms.and(self.qoo(&down_path, &up_path, queue.capacity_mbps));
+        let aim = grade_ms.and(self.aim(&down_path, &up_path, mbps(down.bytes as f64, span)));
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),

@@ -66,9 +66,9 @@ fn draws_are_uniform_over_the_papers_ranges() {
         // coin, half of the range.
         let off = 6.0 * (high - low) * 0.5 / n.sqrt();
         assert!((mean - (low + high) / 2.0).abs() < off, "{what}: {mean}");
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(0.0, f64::max);
-        assert!(most - least > 0.99 * (high - low), "{what}");
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = values.iter().copied().fold(0.0, f64::max);
+        assert!(max - min > 0.99 * (high - low), "{what}");
     }
     assert!(
         draws
@@ -254,9 +254,9 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
             // A packet waits longest in a full FIFO of its flow, which is served once per round of
             // all flows.
             let queued = flow.rtt_ms.as_ref().unwrap().mean - flow.base_rtt_ms;
-            let most = 100.0 * f64::from(flows) * 1514.0 * 8.0 / 100e3;
+            let max_queued = 100.0 * f64::from(flows) * 1514.0 * 8.0 / 100e3;
             assert!(
-                (-0.01..most).contains(&queued),
+                (-0.01..max_queued).contains(&queued),
                 "{} of {flows}: {queued} ms",
                 flow.cc
             );

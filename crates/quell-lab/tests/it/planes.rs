@@ -130,8 +130,11 @@ fn the_same_arrivals_make_the_same_record() {
                 let other = of_the_queue(live(queue, burst, loss));
                 dropped += one.drops;
                 // Without probes sqm_autorate falls to a fifth of its first rate.
-                let least = if queue == "sqm_autorate" { 200 } else { 2000 };
-                assert!(one.packets > least && one.sojourn_ms.mean > 0.0, "{queue}");
+                let min_packets = if queue == "sqm_autorate" { 200 } else { 2000 };
+                assert!(
+                    one.packets > min_packets && one.sojourn_ms.mean > 0.0,
+                    "{queue}"
+                );
                 assert!(
                     one == other,
                     "{queue}, {shaper}, loss {loss}:\n{one:?}\n{other:?}"

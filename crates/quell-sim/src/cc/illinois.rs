@@ -74,18 +74,18 @@ impl Illinois {
             self.alpha = ALPHA_UNIT;
             self.beta = BETA_MAX;
         } else if self.samples > 0 {
-            let most = self.max_us - self.base_us;
+            let max_delay = self.max_us - self.base_us;
             let average = num::low_u32(self.sum_us / u64::from(self.samples)) - self.base_us;
-            self.alpha = self.increase(average, most);
-            self.beta = decrease(average, most);
+            self.alpha = self.increase(average, max_delay);
+            self.beta = decrease(average, max_delay);
         }
         self.begin_round(s);
     }
 
     /// Section 3 of the paper, f1: α has its maximum for delays up to 1 % of the largest one,
-    /// `most`, and then falls as 1 / (k + delay) to its minimum at `most`.
-    fn increase(&mut self, average: u32, most: u32) -> u32 {
-        let low = most / 100;
+    /// `max_delay`, and then falls as 1 / (k + delay) to its minimum at `max_delay`.
+    fn increase(&mut self, average: u32, max_delay: u32) -> u32 {
+        let low = max_delay / 100;
         if average <= low {
             if !self.was_above {
                 return ALPHA_MAX;
@@ -99,14 +99,14 @@ impl Illinois {
             return ALPHA_MAX;
         }
         self.was_above = true;
-        let (average, most) = (average - low, most - low);
-        most * ALPHA_MAX / (most + average * (ALPHA_MAX - ALPHA_MIN) / ALPHA_MIN)
+        let (average, max_delay) = (average - low, max_delay - low);
+        max_delay * ALPHA_MAX / (max_delay + average * (ALPHA_MAX - ALPHA_MIN) / ALPHA_MIN)
     }
 }
 
 /// Section 3 of the paper, f2: β rises linearly between 10 % and 80 % of the largest delay.
-fn decrease(average: u32, most: u32) -> u32 {
-    let (low, high) = (most / 10, 8 * most / 10);
+fn decrease(average: u32, max_delay: u32) -> u32 {
+    let (low, high) = (max_delay / 10, 8 * max_delay / 10);
     if average <= low {
         BETA_MIN
     } else if average >= high || high <= low {

@@ -126,8 +126,8 @@ impl Ops for Ledbat {
         let packet = (TARGET / US).cast_signed() * i64::from(s.cwnd);
         let whole = self.growth / packet;
         self.growth -= whole * packet;
-        let most = s.in_flight() + acked + ALLOWED_INCREASE;
-        let cwnd = (i64::from(s.cwnd) + whole).min(i64::from(most));
+        let max_cwnd = s.in_flight() + acked + ALLOWED_INCREASE;
+        let cwnd = (i64::from(s.cwnd) + whole).min(i64::from(max_cwnd));
         s.cwnd = num::low_u32(cwnd.max(i64::from(MIN_CWND)).cast_unsigned());
     }
 

@@ -532,7 +532,7 @@ impl CongestionControl {
             return 2;
         }
         let rate = s.rate_to_pace_at();
-        let (bytes, least) = match self {
+        let (bytes, min_segments) = match self {
             Self::Prague(_) => return ((rate / u64::from(s.mss)) >> 12).clamp(1, 45) as u32,
             Self::Bbr(_) if rate < bbr::MIN_TSO_RATE => (rate >> 10, 1),
             _ => (rate >> 10, 2),
@@ -544,7 +544,7 @@ impl CongestionControl {
         } else {
             0
         };
-        ((((bytes + extra).min(MAX_GSO_BYTES)) as u32) / s.mss).max(least)
+        ((((bytes + extra).min(MAX_GSO_BYTES)) as u32) / s.mss).max(min_segments)
     }
 
     /// Whether `tso_segs` is always at least two.

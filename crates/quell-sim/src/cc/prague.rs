@@ -324,8 +324,8 @@ impl Prague {
         self.loss_cwnd = s.cwnd;
         self.loss_rate = self.rate;
         if self.rate_controlled(s) {
-            let least = MIN_CWND * wire(s) * 1_000_000 / self.virtual_rtt_us(s);
-            self.rate = (self.rate / 2).max(least.min(self.rate));
+            let min_rate = MIN_CWND * wire(s) * 1_000_000 / self.virtual_rtt_us(s);
+            self.rate = (self.rate / 2).max(min_rate.min(self.rate));
             self.frac_cwnd = self.window_of_rate(s);
         } else {
             self.frac_cwnd = (self.frac_cwnd - self.frac_cwnd / 2).max(MIN_CWND << CWND_BITS);

@@ -233,14 +233,14 @@ mod tests {
         let cc = CongestionControl::Westwood(Westwood::default());
         let mut p = Path::new(cc, rate(20), 40 * MS);
         p.mark_beyond = 80 * MS;
-        let mut least = u32::MAX;
+        let mut min_cwnd = u32::MAX;
         p.run_for(10 * SEC);
         for _ in 0..10_000 {
             p.run_for(MS);
-            least = least.min(p.s.cwnd);
+            min_cwnd = min_cwnd.min(p.s.cwnd);
         }
         // The path holds 1666 packets/s * 40 ms = 67 packets, its queue 133 at the mark: Reno would
         // keep half of 200.
-        assert!((50..=75).contains(&least), "{least}");
+        assert!((50..=75).contains(&min_cwnd), "{min_cwnd}");
     }
 }

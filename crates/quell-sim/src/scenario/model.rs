@@ -80,12 +80,12 @@ impl FramingWords {
     }
 }
 
-/// The number of bytes that follows a keyword: from `least` to 256, the maximum of `tc`.
-fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
+/// The number of bytes that follows a keyword: from `min` to 256, the maximum of `tc`.
+fn bytes(word: &str, text: Option<&&str>, min: i32) -> Result<i32, Error> {
     let number = text.and_then(|text| text.parse().ok());
-    number.filter(|n| (least..=256).contains(n)).ok_or_else(|| {
+    number.filter(|n| (min..=256).contains(n)).ok_or_else(|| {
         let what = format!("`{word}` has no number of bytes behind it");
-        Error::new(what).remedy(format!("write {word} {least} to {word} 256"))
+        Error::new(what).remedy(format!("write {word} {min} to {word} 256"))
     })
 }
 

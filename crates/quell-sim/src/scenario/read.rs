@@ -210,18 +210,18 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
 /// The base RTT, which is at least the sum of the links' delays in both directions. That sum is the
 /// default; without delays it is 20 ms.
 fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Duration, Error> {
-    let least = delays(scenario, flow.hops);
+    let min_rtt = delays(scenario, flow.hops);
     if !table.has("rtt") {
-        return Ok(if least == Duration::ZERO {
+        return Ok(if min_rtt == Duration::ZERO {
             20 * MS
         } else {
-            least
+            min_rtt
         });
     }
-    if flow.rtt < least {
+    if flow.rtt < min_rtt {
         let rtt = table.text("rtt").unwrap_or_default();
         let what = format!("{rtt} is less than the links' delays there and back");
-        let remedy = format!("write at least {least}");
+        let remedy = format!("write at least {min_rtt}");
         return Err(table.error("rtt", Error::new(what).remedy(remedy)));
     }
     Ok(flow.rtt)

@@ -91,11 +91,11 @@ fn flows_of_built_in_scenarios_start_at_different_times_except_in_papers() {
         let kept = |f: &&Flow| matches!(f.kind, FlowKind::Tcp(_) | FlowKind::Cbr { .. });
         for f in s.flows.iter().filter(kept) {
             // `datacenter` lasts 1 s, and 10 ms are 100 of its round trips of 100 us.
-            let least = match built_in.name {
+            let min_stagger = match built_in.name {
                 "datacenter" => 10 * MS,
                 _ => SEC,
             };
-            assert_eq!(f.stagger >= least, !paper, "{}: {f:?}", built_in.name);
+            assert_eq!(f.stagger >= min_stagger, !paper, "{}: {f:?}", built_in.name);
         }
     }
 }

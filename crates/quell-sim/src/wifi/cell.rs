@@ -302,7 +302,12 @@ impl Cell {
         let Some(x) = self.contenders[c].exchange else {
             return;
         };
-        if self.config.access.rts.is_some_and(|least| x.bytes >= least) {
+        if self
+            .config
+            .access
+            .rts
+            .is_some_and(|threshold| x.bytes >= threshold)
+        {
             let mbps = phy::answer_mbps(x.mcs);
             let time = phy::legacy_time(mbps, phy::RTS_BYTES);
             let rest = SIFS
@@ -327,8 +332,8 @@ impl Cell {
             };
             let link = &mut self.links[usize::from(claim.link)];
             let (mcs, probe) = link.rate.pick(now, k.failures, &mut self.rng);
-            let most = if probe { 1 } else { claim.frames };
-            let (frames, bytes) = link.compose(&self.limits[c], most, mcs);
+            let max_frames = if probe { 1 } else { claim.frames };
+            let (frames, bytes) = link.compose(&self.limits[c], max_frames, mcs);
             if frames > 0 {
                 k.exchange = Some(Exchange {
                     link: claim.link,

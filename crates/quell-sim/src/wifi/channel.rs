@@ -85,7 +85,7 @@ fn bit_error(mcs: usize, snr: f64) -> f64 {
         3 | 4 => 0.75 * erfc(10.0),
         _ => 7.0 / 12.0 * erfc(42.0),
     };
-    let (weights, least, step, punctured): (&[f64], f64, f64, f64) = match mcs {
+    let (weights, free_distance, step, punctured): (&[f64], f64, f64, f64) = match mcs {
         0 | 1 | 3 => (&HALF, 10.0, 2.0, 1.0),
         5 => (&TWO_THIRDS, 6.0, 1.0, 2.0),
         2 | 4 | 6 => (&THREE_QUARTERS, 5.0, 1.0, 3.0),
@@ -94,7 +94,7 @@ fn bit_error(mcs: usize, snr: f64) -> f64 {
     let d = libm::sqrt(4.0 * raw * (1.0 - raw));
     let terms = weights.iter().enumerate();
     let sum: f64 = terms
-        .map(|(i, w)| w * libm::pow(d, least + step * i as f64))
+        .map(|(i, w)| w * libm::pow(d, free_distance + step * i as f64))
         .sum();
     (sum / (2.0 * punctured)).min(0.5)
 }

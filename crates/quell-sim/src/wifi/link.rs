@@ -206,15 +206,16 @@ impl AirLink {
     /// longer and does not fit, it goes into the following PPDU. Returns the number of MPDUs
     /// claimed, and their bytes.
     pub fn claim(&mut self, now: Instant, port: &mut Port, limits: &Limits) -> (u32, u32) {
-        let most = limits.bytes[usize::from(self.rate.best(now))];
+        let max_bytes = limits.bytes[usize::from(self.rate.best(now))];
         let mut frames = self.open.0.saturating_sub(self.claimed.0);
         let mut bytes = self.open.1.saturating_sub(self.claimed.1);
         // Length of the last packet's MPDU, and whether that MPDU may still grow.
         let (mut usual, mut fresh) = (0, false);
         loop {
-            let room = frames < limits.frames && (frames == 0 || bytes + subframe(usual) <= most);
+            let room =
+                frames < limits.frames && (frames == 0 || bytes + subframe(usual) <= max_bytes);
             let grows = fresh
-                && bytes + usual + AMSDU_BYTES <= most
+                && bytes + usual + AMSDU_BYTES <= max_bytes
                 && self
                     .window
                     .back()
@@ -269,11 +270,11 @@ impl AirLink {
     /// Chooses the MPDUs of the next PPDU: the oldest ones within the block ACK window. Returns
     /// their number and the PSDU's bytes.
     pub fn compose(&mut self, limits: &Limits, count: u32, mcs: u8) -> (u32, u32) {
-        let most = limits.bytes[usize::from(mcs)];
+        let max_bytes = limits.bytes[usize::from(mcs)];
         let (mut frames, mut bytes, mut single) = (0, 0, 0);
         for mpdu in self.window.iter_mut().take(WINDOW).filter(|m| !m.gone) {
             let more = subframe(mpdu.bytes);
-            if frames > 0 && (frames >= count || bytes + more > most) {
+            if frames > 0 && (frames >= count || bytes + more > max_bytes) {
                 break;
             }
             frames += 1;

@@ -45,9 +45,9 @@ fn steady_state_allocates_nothing() {
             // If flows starve alternately, a small buffer may still grow to its largest size: at
             // most two allocations in 16,000 packets.
             let plain = matches!(cc, "newreno" | "cubic") && queue != "pfifo limit 50";
-            let most = if plain { 0 } else { 2 };
+            let max_allocations = if plain { 0 } else { 2 };
             let made = allocations(&text, queue, 150);
-            assert!(made <= most, "{cc} through {queue}: {made}");
+            assert!(made <= max_allocations, "{cc} through {queue}: {made}");
         }
     }
     // A path of three queues with random loss and an up link whose queue drops ACKs; flows without

@@ -347,9 +347,9 @@ pub(super) fn bytes_per_second(s: &Sock, bw: u32, gain: u16) -> u64 {
 pub(super) fn tso_segs_goal(s: &Sock) -> u32 {
     // A GSO packet of 64 KiB less the room for headers.
     const MAX_GSO: u64 = 65_536 - 1 - 320;
-    let least = if s.pacing_rate < MIN_TSO_RATE { 1 } else { 2 };
+    let min_segments = if s.pacing_rate < MIN_TSO_RATE { 1 } else { 2 };
     let bytes = (s.pacing_rate >> 10).min(MAX_GSO);
-    ((bytes as u32) / s.mss).clamp(least, 0x7f)
+    ((bytes as u32) / s.mss).clamp(min_segments, 0x7f)
 }
 
 impl Ops for Bbr {

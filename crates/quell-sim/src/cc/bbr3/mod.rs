@@ -376,11 +376,11 @@ impl Bbr3 {
 
     /// SetCwnd, with UpdateMaxInflight and the bounds.
     fn set_cwnd(&mut self, s: &mut Sock, acked: u32) {
-        let most = self.bdp(self.state.cwnd_gain()) + self.extra_acked.get();
-        let most = self.quantization_budget(s, most);
+        let max_inflight = self.bdp(self.state.cwnd_gain()) + self.extra_acked.get();
+        let max_inflight = self.quantization_budget(s, max_inflight);
         if self.full_bw_reached {
-            s.cwnd = (s.cwnd + acked).min(most);
-        } else if s.cwnd < most || s.delivered < u64::from(INIT_CWND) {
+            s.cwnd = (s.cwnd + acked).min(max_inflight);
+        } else if s.cwnd < max_inflight || s.delivered < u64::from(INIT_CWND) {
             s.cwnd += acked;
         }
         s.cwnd = s.cwnd.max(MIN_CWND);
@@ -590,7 +590,7 @@ mod tests {
     fn between_probes_pass_two_to_three_seconds_or_as_many_rounds_as_reno_needs() {
         // PickProbeWait and IsRenoCoexistenceProbeTime: min(BDP, 63) rounds. 63 rounds of 100 ms
         // are longer than 3 s, 63 of 10 ms shorter.
-        for (rtt, least, most) in [(100, 2000, 3300), (10, 400, 900)] {
+        for (rtt, min_ms, max_ms) in [(100, 2000, 3300), (10, 400, 900)] {
             let mut p = path(50, rtt * MS);
             until(&mut p, State::ProbeBwUp);
             until(&mut p, State::ProbeBwDown);
@@ -598,7 +598,7 @@ mod tests {
             bbr(&mut p).probe_rtt_min_stamp_us = clock(began); // no ProbeRTT in between
             until(&mut p, State::ProbeBwRefill);
             let ms = (p.now - began) / MS;
-            assert!((least..=most).contains(&ms), "{rtt} ms: {ms}");
+            assert!((min_ms..=max_ms).contains(&ms), "{rtt} ms: {ms}");
         }
     }
 

@@ -323,9 +323,9 @@ static TCP: Section<Tcp> = Section {
     default: Tcp::default,
     needs: None,
     finish: |t, table| {
-        let least = u64::from(t.mss);
+        let min_bytes = u64::from(t.mss);
         match table.text("buffer") {
-            Some(text) if t.buffer < least => field::size(text, least, 1 << 32)
+            Some(text) if t.buffer < min_bytes => field::size(text, min_bytes, 1 << 32)
                 .map(drop)
                 .map_err(|e| table.error("buffer", e)),
             _ => Ok(()),

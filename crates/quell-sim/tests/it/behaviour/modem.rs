@@ -240,12 +240,12 @@ fn one_far_host_or_reflector_that_holds_its_answers_back_costs_little_of_the_lin
         for (way, honest) in lied_to(&text, "absent").into_iter().enumerate() {
             // With probes, the reflector lies in both runs, so there is no honest run to compare
             // with.
-            let least = if text.contains("ping") {
+            let min_bytes = if text.contains("ping") {
                 0.85 * [20e6, 5e6][way] / 8.0 * 25.0 * 0.9
             } else {
                 0.9 * honest
             };
-            assert!(lied[way] > least, "{way}: {lied:?}, {honest}");
+            assert!(lied[way] > min_bytes, "{way}: {lied:?}, {honest}");
         }
     }
 }

@@ -55,9 +55,9 @@ fn every_sender_survives_an_outage_of_ten_seconds() {
                     "{cc}, sack {sack}, {queue}: {:?}",
                     s.throughput_mbps
                 );
-                let least = if odd { 0.5 } else { 0.85 };
+                let min_utilisation = if odd { 0.5 } else { 0.85 };
                 assert!(
-                    r.utilisation > least,
+                    r.utilisation > min_utilisation,
                     "{cc}, sack {sack}, {queue}: {}",
                     r.utilisation
                 );

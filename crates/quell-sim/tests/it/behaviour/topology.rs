@@ -241,7 +241,7 @@ fn a_path_of_too_many_queues_is_refused() {
     let up = "[link.up]\nrate = \"1gbit\"\n";
     let modem = "modem_rate = \"1gbit\"\n";
     // At most 255 queues: one is the link's, one that of the way up, and two are the modems'.
-    for (first, up, most) in [("", "", 254), ("", up, 253), (modem, up, 251)] {
+    for (first, up, max_hops) in [("", "", 254), ("", up, 253), (modem, up, 251)] {
         let path = |hops| {
             let hops = "[[hop]]\nrate = \"1gbit\"\n".repeat(hops);
             let s = scenario(&format!(
@@ -249,11 +249,11 @@ fn a_path_of_too_many_queues_is_refused() {
             ));
             World::builder(s).queue("pfifo").seed(1).build()
         };
-        assert!(path(most).is_ok(), "{most} hops");
-        let error = path(most + 1).expect_err("a hop too many").to_string();
+        assert!(path(max_hops).is_ok(), "{max_hops} hops");
+        let error = path(max_hops + 1).expect_err("a hop too many").to_string();
         let text = format!(
-            "a path of {} hops is too long; give it at most {most}",
-            most + 1
+            "a path of {} hops is too long; give it at most {max_hops}",
+            max_hops + 1
         );
         assert_eq!(error, text);
     }
