@@ -121,7 +121,7 @@ def hostile(good: bytes) -> dict[str, tuple[bytes, str]]:
     return {
         "truncated": (good[: len(good) // 2], "copy or download it again"),
         "empty": (b"", "copy or download it again"),
-        "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [78, 1]}}, body), "q: F64 [78, 1] where"),
+        "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [78, 1]}}, body), "q: F64 [78, 1] instead of"),
         "no number": (joined(header, nan), "is not a number; make a new one with quell train learnqueue"),
         "wrong version": (joined(card(format=9), body), "format 9 is not known; this quell"),
         "another kind": (joined(card(kind="x"), body), "not a LearnQueue table; make a new one"),

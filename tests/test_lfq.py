@@ -78,7 +78,7 @@ def test_a_flow_without_a_decision_says_so() -> None:
     [
         (lambda w: w[:-1], "a layer is a weight and a bias"),
         (lambda w: w[:-2], "layers"),
-        (lambda w: [w[0][:, :59].copy(), *w[1:]], "numbers where"),
+        (lambda w: [w[0][:, :59].copy(), *w[1:]], "numbers instead of"),
         (lambda w: [w[0] * np.float32("nan"), *w[1:]], "finite"),
     ],
 )

@@ -337,7 +337,7 @@ _shared = deque[Packet]()
         (MarksWhatHasLeft, "mark\\(\\) of a packet that has left its queue$"),
         (Past, "dequeue\\(\\) returned the time .*, which is not after now, "),
         (Now, "dequeue\\(\\) returned the time .*, which is not after now, "),
-        (Hesitates, "^Hesitates let its packets wait 100000 times in a row, and none left; the time that it names"),
+        (Hesitates, "^Hesitates returned a time \\(NotBefore\\) 100000 times in a row and no packet; return the time"),
         (Nan, "dequeue\\(\\) returned the time nan, which is not after now, "),
         (Minus, "dequeue\\(\\) returned the time -inf, which is not after now, "),
         (Garbage, "dequeue\\(\\) returned \\['a', 'list'\\]; it returns a packet, None, or a time in seconds"),

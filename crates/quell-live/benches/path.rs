@@ -37,7 +37,7 @@ fn main() {
     let until = Duration::from_nanos((seconds.unwrap_or(2.0) * 1e9) as u64);
     let every = Rate::from_mbit(120).transmission_time(BYTES as u64);
     let samples = link.controller_mut().and_then(|it| it.samples());
-    let mut learner = samples.map(|samples| samples.another());
+    let mut learner = samples.map(|samples| samples.empty_copy());
     let mut packets = 0;
     for k in 0..until.div_ceil(every) {
         let now = Instant::ZERO + k * every;
@@ -56,7 +56,7 @@ fn main() {
             && let Some(learner) = &mut learner
             && let Some(samples) = link.controller_mut().and_then(|it| it.samples())
         {
-            samples.pass(learner);
+            samples.move_to(learner);
             learner.drain(|_, _, _| ());
         }
     }

@@ -136,5 +136,5 @@ pub fn a3c_readings(observation: &str) -> PyResult<Vec<&'static str>> {
 /// Maximum of each of the linear readings.
 #[pyfunction]
 pub fn a3c_maxima() -> Vec<f32> {
-    a3c::READINGS.iter().map(|r| r.most).collect()
+    a3c::READINGS.iter().map(|r| r.max).collect()
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a file (of a network, a table or a model) was refused, or why a controller refused the
 /// network in it. Its one-line display reads
-/// `lfq.safetensors: layers.1.weight: shape [256, 60] where [256, 256] is due; save it as torch's nn.Linear holds it`.
+/// `lfq.safetensors: layers.1.weight: shape [256, 60] instead of [256, 256]; save it as torch's nn.Linear holds it`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Error {
     /// The file, as the caller named it.

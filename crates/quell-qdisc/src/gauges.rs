@@ -149,7 +149,7 @@ impl KnobSet {
     /// The name of the first knob of `wanted` that is not in this set.
     pub fn misses(self, wanted: Self) -> Option<&'static str> {
         let mut names = wanted.names();
-        names.find(|wanted| !self.names().any(|there| there == *wanted))
+        names.find(|wanted| !self.names().any(|name| name == *wanted))
     }
 
     /// The name of the first knob that `knobs` sets and that is not in this set.

@@ -96,7 +96,7 @@ impl Port {
             self.learner = controller.learner().or(self.learner.take());
             if let (Some(learner), Some(samples)) = (&mut self.learner, controller.samples()) {
                 learner.take(samples);
-                if let Some(update) = learner.turn() {
+                if let Some(update) = learner.train() {
                     controller.install(update);
                 }
             }

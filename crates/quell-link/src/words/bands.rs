@@ -62,7 +62,7 @@ fn set_priomap(words: &mut Words, text: &str) -> Result<(), Error> {
         let band = num::low_u8(field::count(word, 0, u64::from(MAX_BANDS) - 1)?);
         let Some(place) = places.next() else {
             let what = format!("there are {PRIORITIES} priorities, not more");
-            return Err(Error::new(what).remedy("write at most so many bands"));
+            return Err(Error::new(what).remedy(format!("write at most {PRIORITIES} bands")));
         };
         *place = Some(band);
     }
@@ -211,7 +211,7 @@ mod tests {
     fn contradictions_are_one_line() {
         assert_eq!(
             error("prio priomap 3"),
-            "prio: priomap names a band that is not there; bands are numbered from 0, so write more bands or another priomap"
+            "prio: priomap names a band that does not exist; bands are numbered from 0, so write more bands or another priomap"
         );
         assert_eq!(
             error("ets bands 2 strict 1 quanta 1500 1500"),
@@ -227,7 +227,7 @@ mod tests {
         );
         assert_eq!(
             error("prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"),
-            "prio: priomap: there are 16 priorities, not more; write at most so many bands"
+            "prio: priomap: there are 16 priorities, not more; write at most 16 bands"
         );
         assert_eq!(
             error("ets quanta 0"),

@@ -396,11 +396,11 @@ mod tests {
             ),
             (
                 "htb class 1:2 parent 1:1 rate 1mbit",
-                "htb: a class has a parent that is not there; write its table, too",
+                "htb: a class names a parent that does not exist; add its table",
             ),
             (
                 "prio class 1:4 fwmark 3",
-                "prio: a class names a band that is not there; class 1:1 is the first band, so write more bands or another class",
+                "prio: a class names a band that does not exist; class 1:1 is the first band, so write more bands or another class",
             ),
             (
                 "drr class 1:1 queue learnqueue",

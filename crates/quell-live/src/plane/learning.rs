@@ -40,7 +40,7 @@ impl Exchange {
         let learner = controller.learner()?;
         Some(Self {
             learner: Some(learner),
-            decisions: controller.samples()?.another(),
+            decisions: controller.samples()?.empty_copy(),
             update: None,
         })
     }
@@ -69,7 +69,7 @@ impl Mailbox {
         let Some(exchange) = place.as_mut() else {
             return;
         };
-        samples.pass(&mut exchange.decisions);
+        samples.move_to(&mut exchange.decisions);
         if let Some(update) = exchange.update.take() {
             controller.install(update);
         }
@@ -91,7 +91,7 @@ impl Training {
     /// enough decisions.
     fn step(&mut self, mailbox: &Mailbox) {
         self.exchange(mailbox);
-        let update = self.learner.as_mut().and_then(|learner| learner.turn());
+        let update = self.learner.as_mut().and_then(|learner| learner.train());
         if let Some(update) = update {
             self.handed_over.retain(Policy::is_shared);
             for network in update.networks() {
@@ -292,7 +292,7 @@ mod tests {
         let mut training = Training::default();
         training.exchange(&mailbox);
         let samples = link.controller_mut().and_then(|c| c.samples());
-        let mut experiments = samples.expect("samples").another();
+        let mut experiments = samples.expect("samples").empty_copy();
         let before = networks(&link);
         // Features, two limits, no resets.
         let mut row = [17.0; FEATURES + 3];

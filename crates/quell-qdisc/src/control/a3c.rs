@@ -19,7 +19,7 @@
 //! is p' from [`MIN_PROBABILITY`] to 1 on a logarithmic scale.
 //!
 //! Where it differs from the sources:
-//! - Delays, lengths and counts of a period are limited to [`Reading::most`], so that a network
+//! - Delays, lengths and counts of a period are limited to [`Reading::max`], so that a network
 //!   does not read values that it never saw.
 //! - A sub-queue without a packet in the last period has p' 0, and the network is not evaluated: an
 //!   idle queue does not couple.
@@ -51,11 +51,11 @@ pub struct Reading {
     /// Its name in a model card.
     pub name: &'static str,
     /// Largest value; greater ones are limited to it.
-    pub most: f32,
+    pub max: f32,
 }
 
-const fn reading(name: &'static str, most: f32) -> Reading {
-    Reading { name, most }
+const fn reading(name: &'static str, max: f32) -> Reading {
+    Reading { name, max }
 }
 
 /// Readings of [`Observation::Linear`].
@@ -83,15 +83,15 @@ pub struct Logarithm {
     /// Unit of the gauge, below which the logarithm is about linear.
     unit: f64,
     /// Largest value of the gauge; greater ones are limited to it.
-    most: f64,
+    max: f64,
 }
 
-const fn logarithm(name: &'static str, gauge: usize, unit: f64, most: f64) -> Logarithm {
+const fn logarithm(name: &'static str, gauge: usize, unit: f64, max: f64) -> Logarithm {
     Logarithm {
         name,
         gauge,
         unit,
-        most,
+        max,
     }
 }
 
@@ -193,13 +193,13 @@ impl Observation {
             Self::Linear => {
                 let of_period = of_period(now, last, g);
                 for ((out, x), reading) in out.iter_mut().zip(of_period).zip(&READINGS) {
-                    *out = at_most(num::single(x), reading.most);
+                    *out = at_most(num::single(x), reading.max);
                 }
             }
             Self::Logarithmic => {
                 let of_period = of_period(now, last, g);
                 for (out, l) in out.iter_mut().zip(&LOGARITHMS) {
-                    *out = num::single(libm::log1p(at_most(of_period[l.gauge], l.most) / l.unit));
+                    *out = num::single(libm::log1p(at_most(of_period[l.gauge], l.max) / l.unit));
                 }
             }
             Self::Published => {
@@ -212,8 +212,8 @@ impl Observation {
 }
 
 /// Limits a value. NaN stays NaN, so that the guard detects it.
-fn at_most<T: PartialOrd>(x: T, most: T) -> T {
-    if x > most { most } else { x }
+fn at_most<T: PartialOrd>(x: T, max: T) -> T {
+    if x > max { max } else { x }
 }
 
 /// The gauges of [`READINGS`], without their limits.
@@ -327,7 +327,7 @@ impl A3c {
     }
 
     /// p' of a sub-queue by the network; None if its output is not a number.
-    fn ask(&mut self, now: Instant, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
+    fn evaluate(&mut self, now: Instant, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
         let observation = self.observation;
         observation.observe(now, last, gauges, &mut self.inputs);
         let mean = self.policy.forward(&self.inputs, &mut self.scratch)[0];
@@ -360,7 +360,7 @@ impl Control for A3c {
             let last = self.subs[index].last;
             let p = match is_idle(&last, &sub.gauges) {
                 true => Some(0.0),
-                false => self.ask(gauges.now, &last, &sub.gauges),
+                false => self.evaluate(gauges.now, &last, &sub.gauges),
             };
             self.broken |= p.is_none();
             let own = &mut self.subs[index];
@@ -484,7 +484,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_sub_queue_is_asked_about_by_itself_and_idle_ones_have_0() {
+    fn each_sub_queue_is_decided_separately_and_idle_ones_get_0() {
         let mut weight = [0.0; INPUTS];
         weight[2] = 0.01; // of the delay in ms
         let mut c = controller(weight, 0.0);
@@ -497,7 +497,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_the_last_period_and_end_somewhere() {
+    fn counts_are_those_of_the_last_period_and_are_limited() {
         let mut out = [0.0; INPUTS];
         let last = busy(100, 0);
         let mut g = busy(130, 250);

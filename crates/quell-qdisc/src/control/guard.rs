@@ -37,7 +37,7 @@ use crate::{ControlledKnobs, Gauges, Knobs, Rng};
 
 /// Time between two checks of a controller that decides on packets, if the classic one has no
 /// period.
-const LOOK: Duration = Duration::from_millis(15);
+const CHECK_PERIOD: Duration = Duration::from_millis(15);
 
 /// The quiet time doubles at most this many times.
 pub(crate) const DOUBLINGS: u64 = 6;
@@ -64,7 +64,7 @@ pub struct Params {
     pub drop: (f64, f64),
     /// Least and greatest base probability (default 0 to 1).
     pub base_probability: (f64, f64),
-    /// The classic controller decides; the learned one's proposals are only counted (default off).
+    /// The classic controller decides; the learned one's proposals are only recorded (default off).
     pub dry_run: bool,
 }
 
@@ -234,7 +234,7 @@ impl Guard {
 
     /// Returns `Stuck` if the decisions, of which `proposed` is the tightest, have no effect on the
     /// delay.
-    fn without_effect(&mut self, gauges: &Gauges, proposed: Option<f64>) -> Option<Fault> {
+    fn check_effect(&mut self, gauges: &Gauges, proposed: Option<f64>) -> Option<Fault> {
         let in_force = match self.trusted {
             true => None,
             false => tightness(&self.set),
@@ -270,8 +270,8 @@ impl Guard {
     }
 
     /// The fault of a reading, if there is one.
-    fn bad_reading(&self, g: &Gauges, asked: Instant) -> Option<Fault> {
-        if asked.saturating_since(g.now) > self.params.stale.unwrap_or(self.period()) {
+    fn bad_reading(&self, g: &Gauges, requested: Instant) -> Option<Fault> {
+        if requested.saturating_since(g.now) > self.params.stale.unwrap_or(self.period()) {
             return Some(Fault::Stale);
         }
         let share = |x: f64| (0.0..=1.0).contains(&x);
@@ -363,19 +363,19 @@ impl Control for Guard {
         // A controller that decides on packets alone is checked as often as the classic one
         // decides.
         let own = self.is_periodic().then(|| self.learned.period());
-        let periods = own.into_iter().chain([self.classic.period(), LOOK]);
+        let periods = own.into_iter().chain([self.classic.period(), CHECK_PERIOD]);
         let known = periods.into_iter().find(|p| *p != Duration::MAX);
-        known.unwrap_or(LOOK)
+        known.unwrap_or(CHECK_PERIOD)
     }
 
     fn decide(&mut self, gauges: &Gauges, subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
-        let asked = self.time(gauges.now);
-        let bad = self.bad_reading(gauges, asked);
+        let requested = self.time(gauges.now);
+        let bad = self.bad_reading(gauges, requested);
         self.last = Some(*gauges);
         let readable = bad.is_none();
         if !self.is_periodic() {
             let proposed = self.tightest.take();
-            let bad = bad.or_else(|| self.without_effect(gauges, proposed));
+            let bad = bad.or_else(|| self.check_effect(gauges, proposed));
             if let Some(fault) = bad {
                 self.stats.count(fault);
             }
@@ -398,14 +398,14 @@ impl Control for Guard {
             return self.set;
         }
         let proposal = readable.then(|| self.learned.decide(gauges, subs, rng));
-        let took = self.time(gauges.now).saturating_since(asked);
+        let took = self.time(gauges.now).saturating_since(requested);
         let fault = match &proposal {
             Some(knobs) => {
                 let each = subs.iter().map(|sub| &sub.knobs);
                 let all = || std::iter::once(knobs).chain(each.clone());
                 let proposed = all().filter_map(tightness).reduce(f64::max);
                 self.bad_decision(took, all())
-                    .or_else(|| self.without_effect(gauges, proposed))
+                    .or_else(|| self.check_effect(gauges, proposed))
             }
             None => bad,
         };
@@ -478,7 +478,7 @@ impl Control for Guard {
     /// After a fault, the learned controller's decisions are no longer set; the next period sets
     /// the classic one's knobs.
     fn on_arrival(&mut self, arrival: &Arrival) -> Decision {
-        let asked = self.time(arrival.now);
+        let requested = self.time(arrival.now);
         let decision = self.learned.on_arrival(arrival);
         let Decision::Set(knobs) = decision else {
             return decision;
@@ -486,7 +486,7 @@ impl Control for Guard {
         if knobs == Knobs::KEEP {
             return decision;
         }
-        let took = self.time(arrival.now).saturating_since(asked);
+        let took = self.time(arrival.now).saturating_since(requested);
         self.tightest = self
             .tightest
             .into_iter()

@@ -19,7 +19,7 @@ pub trait Learner: Debug + Send + Sync + CloneLearner {
     fn take(&mut self, outbox: &mut Outbox);
 
     /// Trains if there is enough to learn from; returns what to install, if there is something new.
-    fn turn(&mut self) -> Option<Update>;
+    fn train(&mut self) -> Option<Update>;
 }
 
 /// What a learner hands to its controller.
@@ -117,13 +117,13 @@ impl Outbox {
     }
 
     /// An empty outbox of the same size.
-    pub fn another(&self) -> Self {
+    pub fn empty_copy(&self) -> Self {
         Self::new(self.width, self.room)
     }
 
     /// Moves all decisions to `to` if that is empty; it must be of the same size. Neither allocates
     /// nor copies.
-    pub fn pass(&mut self, to: &mut Self) {
+    pub fn move_to(&mut self, to: &mut Self) {
         debug_assert_eq!((self.width, self.room), (to.width, to.room));
         if to.actions.is_empty() {
             std::mem::swap(&mut self.inputs, &mut to.inputs);
@@ -308,19 +308,19 @@ mod tests {
     }
 
     #[test]
-    fn decisions_pass_to_another_outbox_once_that_is_empty() {
+    fn decisions_move_to_another_outbox_once_that_is_empty() {
         let mut outbox = Outbox::new(1, 4);
-        let mut other = outbox.another();
+        let mut other = outbox.empty_copy();
         outbox.push(&[1.0], 1.0);
-        outbox.pass(&mut other);
+        outbox.move_to(&mut other);
         outbox.push(&[2.0], 2.0);
-        outbox.pass(&mut other);
+        outbox.move_to(&mut other);
         let mut got = Vec::new();
         other.drain(|row, action, starts| got.push((row[0], action, starts)));
-        outbox.pass(&mut other);
+        outbox.move_to(&mut other);
         other.drain(|row, action, starts| got.push((row[0], action, starts)));
         assert_eq!(got, [(1.0, 1.0, true), (2.0, 2.0, false)]);
-        // A decision that has passed cannot be taken back, but the next one starts a sequence.
+        // A decision that has moved cannot be taken back, but the next one starts a sequence.
         outbox.interrupt();
         outbox.push(&[3.0], 3.0);
         outbox.drain(|_, _, starts| assert!(starts));

@@ -15,7 +15,7 @@ use crate::rng::fnv_1a;
 /// Version of the file format.
 const FORMAT: u32 = 1;
 /// What to do about a file that cannot be read.
-const REMEDY: &str = "delete it: the queue then starts from the network in its words";
+const REMEDY: &str = "delete it: the queue then starts from the network that its words name";
 
 /// Networks of a queue that learns.
 #[derive(Clone, Debug)]

@@ -390,10 +390,10 @@ impl Pace {
     /// Whether at most one reflector was heard within [`AGREE`], and others before.
     fn is_lone(&self, now: Instant) -> bool {
         let known = self.paths.iter().flatten();
-        let heard = known
+        let recent = known
             .clone()
             .filter(|(path, _)| now <= path.last_at() + AGREE);
-        known.count() >= 2 && heard.count() < 2
+        known.count() >= 2 && recent.count() < 2
     }
 
     /// Whether the shaper was loaded within the last second.

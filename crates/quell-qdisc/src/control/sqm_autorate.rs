@@ -123,11 +123,11 @@ impl SqmAutorate {
     /// The delay above the baseline, ns: the third smallest of those of the reflectors that
     /// answered within two ticks; the smallest if fewer than three did; `None` if none did.
     fn delay(&self, now: Instant) -> Option<f64> {
-        let heard = self
+        let recent = self
             .reflectors
             .iter()
             .filter(|r| r.last != NEVER && now - r.last < 2 * TICK);
-        let mut delays: Vec<f64> = heard.map(|r| r.recent - r.baseline).collect();
+        let mut delays: Vec<f64> = recent.map(|r| r.recent - r.baseline).collect();
         delays.sort_unstable_by(f64::total_cmp);
         delays.get(2).or(delays.first()).copied()
     }

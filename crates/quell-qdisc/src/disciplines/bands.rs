@@ -144,7 +144,7 @@ impl Params {
         let beyond = |class: &BandClass| usize::from(class.band) >= count;
         if self.classes.iter().any(beyond) {
             return Err(
-                "a class names a band that is not there; class 1:1 is the first band, so write more bands or another class",
+                "a class names a band that does not exist; class 1:1 is the first band, so write more bands or another class",
             );
         }
         if usize::from(self.strict.unwrap_or(0)) + self.quanta.len() > count {
@@ -156,7 +156,7 @@ impl Params {
         let beyond = |band: &Option<u8>| band.is_some_and(|band| usize::from(band) >= count);
         if self.priomap.iter().any(beyond) {
             return Err(
-                "priomap names a band that is not there; bands are numbered from 0, so write more bands or another priomap",
+                "priomap names a band that does not exist; bands are numbered from 0, so write more bands or another priomap",
             );
         }
         Ok(())
@@ -207,9 +207,9 @@ impl<P: Packet> Bands<P> {
             ..fifo::Params::default()
         };
         let band = |i: usize| {
-            let mut said = params.classes.iter().filter(|c| usize::from(c.band) == i);
-            let queue = said.clone().find_map(|class| class.queue.clone());
-            let id = said.next().map_or(0, |class| class.id);
+            let mut of_band = params.classes.iter().filter(|c| usize::from(c.band) == i);
+            let queue = of_band.clone().find_map(|class| class.queue.clone());
+            let id = of_band.next().map_or(0, |class| class.id);
             let seen = TinGauges {
                 name: NAMES.get(i).copied().unwrap_or_default(),
                 class: if params.drr { id } else { 0 },
@@ -289,14 +289,14 @@ impl<P: Packet> Bands<P> {
                     if waiting == self.round.len() {
                         return wait;
                     }
-                    self.turn(band);
+                    self.move_to_end(band);
                     continue;
                 }
             };
             let credit = &mut self.credits[at];
             if head > credit.deficit {
                 credit.deficit = credit.deficit.saturating_add(credit.quantum);
-                self.turn(band);
+                self.move_to_end(band);
                 waiting = 0;
                 continue;
             }
@@ -312,7 +312,7 @@ impl<P: Packet> Bands<P> {
 
     /// Moves the band whose turn it is to the end.
     #[inline]
-    fn turn(&mut self, band: u8) {
+    fn move_to_end(&mut self, band: u8) {
         self.round.pop();
         self.round.push(band);
     }

@@ -157,7 +157,7 @@ struct Group {
     /// Rate that a queue's next round gets when its current one ends.
     next: Rate,
     /// Rate whose bytes are subtracted at the end of this round.
-    paid: Rate,
+    drain_rate: Rate,
 }
 
 /// The queue whose round a packet fits.
@@ -191,13 +191,13 @@ impl Group {
     /// Starts a new round; `head` is the queue whose round ends.
     fn rotate(&mut self, dt: Duration, head: usize) {
         self.rate[head] = self.next;
-        let paid = Params::bytes_of(self.paid, dt);
-        self.bytes = self.bytes.saturating_sub(paid);
+        let drained = Params::bytes_of(self.drain_rate, dt);
+        self.bytes = self.bytes.saturating_sub(drained);
     }
 
     /// True if further rounds without packets do not change the group.
     fn is_at_rest(&self) -> bool {
-        let rates = [self.rate[0], self.rate[1], self.paid];
+        let rates = [self.rate[0], self.rate[1], self.drain_rate];
         rates == [self.next; 3] && (self.bytes == 0 || self.next.is_zero())
     }
 }
@@ -235,8 +235,8 @@ impl Table {
     /// Puts the flows that sent more than `share` of the largest flow's bytes into `top`, sorted;
     /// returns their bytes.
     fn top(&self, share: f64, top: &mut Vec<u32>) -> u64 {
-        let most = self.slots().map(|slot| slot.1).max().unwrap_or(0);
-        let enough = |slot: &&(u32, u64)| slot.1 as f64 > most as f64 * share;
+        let max = self.slots().map(|slot| slot.1).max().unwrap_or(0);
+        let enough = |slot: &&(u32, u64)| slot.1 as f64 > max as f64 * share;
         top.clear();
         top.extend(self.slots().filter(enough).map(|slot| slot.0));
         top.sort_unstable();
@@ -296,7 +296,7 @@ impl<P: Packet> Cebinae<P> {
         let bottom = Group {
             rate: [rate; 2],
             next: rate,
-            paid: rate,
+            drain_rate: rate,
             bytes: 0,
         };
         Self {
@@ -327,14 +327,14 @@ impl<P: Packet> Cebinae<P> {
 
     /// Applies the events that are due.
     #[inline]
-    fn keep_time(&mut self, now: Instant) {
+    fn run_events(&mut self, now: Instant) {
         if now >= self.next.0 {
-            self.catch_up(now);
+            self.run_due_events(now);
         }
     }
 
     #[cold]
-    fn catch_up(&mut self, now: Instant) {
+    fn run_due_events(&mut self, now: Instant) {
         self.skip_idle_rounds(now);
         let (dt, l) = (self.params.dt, self.params.l);
         while now >= self.next.0 {
@@ -378,7 +378,7 @@ impl<P: Packet> Cebinae<P> {
             self.choose();
         }
         for group in &mut self.groups {
-            group.paid = group.rate[self.head];
+            group.drain_rate = group.rate[self.head];
         }
     }
 
@@ -420,7 +420,7 @@ impl<P: Packet> Cebinae<P> {
 impl<P: Packet> Discipline<P> for Cebinae<P> {
     #[inline]
     fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
-        self.keep_time(now);
+        self.run_events(now);
         if now.saturating_since(self.clock) >= self.params.vdt {
             self.clock = now;
         }
@@ -458,7 +458,7 @@ impl<P: Packet> Discipline<P> for Cebinae<P> {
         _rng: &mut Rng,
         _drops: &mut D,
     ) -> Dequeued<P> {
-        self.keep_time(now);
+        self.run_events(now);
         let [first, second] = [self.first, self.first ^ 1];
         let packet = self.queues[first].pop();
         let Some(packet) = packet.or_else(|| self.queues[second].pop()) else {
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn years_of_rest_cost_no_work() {
+    fn idle_years_are_skipped() {
         let mut bed = Bed::new(params());
         bed.run(0, 50, &[(7, 2), (9, 1)]);
         while bed.take(Instant::from_millis(100)).is_some() {}

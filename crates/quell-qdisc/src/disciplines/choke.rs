@@ -169,21 +169,21 @@ impl<P: Packet> Choke<P> {
 
     /// Draws a queued packet; returns its place if it is of the same flow as this one.
     #[inline]
-    fn meet(&mut self, packet: &P, rng: &mut Rng) -> Option<usize> {
+    fn draw_match(&mut self, packet: &P, rng: &mut Rng) -> Option<usize> {
         if self.packets == 0 {
             return None;
         }
         let len = self.table.len() as u64;
         let mut place = 0;
         for _ in 0..DRAWS {
-            let drawn = num::index(rng.below(len));
-            if matches!(self.table.get_mut(drawn), Some(Some(_))) {
-                place = drawn;
+            let index = num::index(rng.below(len));
+            if matches!(self.table.get_mut(index), Some(Some(_))) {
+                place = index;
                 break;
             }
         }
-        let met = self.table.get_mut(place)?.as_ref()?;
-        (met.flow_hash() == packet.flow_hash()).then_some(place)
+        let drawn = self.table.get_mut(place)?.as_ref()?;
+        (drawn.flow_hash() == packet.flow_hash()).then_some(place)
     }
 
     /// True if RED marks or drops a packet. Unlike in `red`, an average equal to `min` or `max`
@@ -204,10 +204,10 @@ impl<P: Packet> Discipline<P> for Choke<P> {
         self.update_average(now);
         if self.vars.qavg <= self.law.min << self.law.wlog {
             self.vars.qcount = -1;
-        } else if let Some(place) = self.meet(&packet, rng) {
+        } else if let Some(place) = self.draw_match(&packet, rng) {
             self.stats.matched += 1;
-            if let Some(met) = self.take(place) {
-                drops.drop(now, met, DropCause::Early);
+            if let Some(drawn) = self.take(place) {
+                drops.drop(now, drawn, DropCause::Early);
             }
             return drops.drop(now, packet, DropCause::Early);
         } else if self.hit(rng) {
@@ -366,7 +366,7 @@ mod tests {
             probability: 1e-9,
             ..params()
         });
-        let (mut met, n) = (0, 4000);
+        let (mut matched, n) = (0, 4000);
         for _ in 0..n {
             let mut trial = Bed {
                 q: bed.q.clone(),
@@ -377,9 +377,12 @@ mod tests {
             trial.fill(1, 30);
             trial.fill(2, 10);
             trial.offer(10, 2, Ecn::NotEct);
-            met += trial.q.stats().matched;
+            matched += trial.q.stats().matched;
         }
-        assert!((met as f64 / f64::from(n) - 0.25).abs() < 0.03, "{met}");
+        assert!(
+            (matched as f64 / f64::from(n) - 0.25).abs() < 0.03,
+            "{matched}"
+        );
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl<P: Packet> Discipline<P> for Drr<P> {
         if classes.get(class).packets() >= self.params.limit {
             return drops.drop(now, packet, DropCause::Overflow);
         }
-        if classes.get(class).turn() == FlowList::Off {
+        if classes.get(class).list() == FlowList::Off {
             classes.get_mut(class).deficit = self.params.quantum.cast_signed();
             classes.move_to(class, FlowList::Old);
         }

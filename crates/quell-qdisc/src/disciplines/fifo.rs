@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_out_of_range_are_told() {
+    fn parameters_out_of_range_are_refused() {
         let p = Params {
             drop: f64::NAN,
             ..Params::default()

@@ -120,7 +120,7 @@ impl<P: Packet> Fq<P> {
     /// rotation.
     #[inline]
     fn found_empty(&mut self, now: Instant, flow: FlowId) {
-        if self.flows.get(flow).turn() == FlowList::New {
+        if self.flows.get(flow).list() == FlowList::New {
             self.flows.move_to(flow, FlowList::Old);
         } else {
             self.flows.unlink(flow);
@@ -141,7 +141,7 @@ impl<P: Packet> Discipline<P> for Fq<P> {
         if self.flows.get(flow).packets() >= self.params.flow_limit {
             return drops.drop(now, packet, DropCause::Overflow);
         }
-        if self.flows.get(flow).turn() == FlowList::Off {
+        if self.flows.get(flow).list() == FlowList::Off {
             self.activate(now, flow);
         }
         self.flows.push(flow, packet).set_enqueued(now);
@@ -336,7 +336,7 @@ mod tests {
                 take(&mut q, Instant::ZERO);
             }
             assert_eq!(
-                q.flows.get(0).turn(),
+                q.flows.get(0).list(),
                 FlowList::Off,
                 "flow 2 left the rotation"
             );

@@ -349,7 +349,7 @@ mod tests {
         // C sends one small packet and, found empty by the next call, queues up behind A and B ...
         put(&mut q, Instant::ZERO, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
-        assert_eq!(q.flows.get(2).turn(), FlowList::Old);
+        assert_eq!(q.flows.get(2).list(), FlowList::Old);
         // ... so its next packet is not that of a new flow: it waits for B. A is behind it, because
         // a full-size packet uses up a quantum.
         put(&mut q, Instant::ZERO, C, 1, 100);
@@ -365,7 +365,7 @@ mod tests {
             q.dequeue(Instant::ZERO, &mut rng(), &mut Vec::new()),
             Dequeued::Empty
         );
-        assert_eq!(q.flows.get(0).turn(), FlowList::Off);
+        assert_eq!(q.flows.get(0).list(), FlowList::Off);
     }
 
     #[test]
@@ -374,9 +374,9 @@ mod tests {
         put(&mut q, Instant::ZERO, A, 2, 1514);
         put(&mut q, Instant::ZERO, B, 9, 1514);
         assert_eq!(order(&mut q, 5), [1, 2, 1, 2, 2]);
-        assert_eq!(q.flows.get(0).turn(), FlowList::Off);
+        assert_eq!(q.flows.get(0).list(), FlowList::Off);
         put(&mut q, Instant::ZERO, A, 1, 1514);
-        assert_eq!(q.flows.get(0).turn(), FlowList::New);
+        assert_eq!(q.flows.get(0).list(), FlowList::New);
         assert_eq!(q.flows.get(0).deficit, 1514);
     }
 

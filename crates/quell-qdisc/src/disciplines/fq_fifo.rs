@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn admission_may_be_asked_for_twice() {
+    fn admission_may_be_requested_twice() {
         let (mut once, mut twice) = (queue(40), queue(40));
         for k in 0..5 {
             put(&mut once, Instant::from_secs(k), hash(1), 1);

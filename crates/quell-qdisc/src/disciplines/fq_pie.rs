@@ -187,7 +187,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
             .laws
             .iter()
             .zip(self.flows.iter())
-            .filter(|(_, flow)| flow.turn() != FlowList::Off)
+            .filter(|(_, flow)| flow.list() != FlowList::Off)
             .map(|(law, _)| law.probability())
             .fold(0.0, f64::max);
     }

@@ -122,7 +122,7 @@ impl<P: Packet> Hhf<P> {
     /// Whether the flow is a known heavy hitter. Also removes the idle entries that are before it
     /// in the list of its place, except the last entry of the list.
     #[inline]
-    fn knows(&mut self, now_ms: u64, hash: u32) -> bool {
+    fn is_known(&mut self, now_ms: u64, hash: u32) -> bool {
         let known = &mut self.known[hash as usize % PLACES];
         let mut at = 0;
         while at < known.len() {
@@ -171,7 +171,7 @@ impl<P: Packet> Hhf<P> {
             self.cleared = now_ms;
         }
         let hash = packet.flow_hash();
-        if self.knows(now_ms, hash) {
+        if self.is_known(now_ms, hash) {
             return HEAVY;
         }
         // Three parts of ten bits; the fourth is the XOR of these and the rest of the hash.
@@ -215,13 +215,13 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         let queue = self.classify((now - Instant::ZERO) / MS, &packet);
         self.flows.push(queue, packet).set_enqueued(now);
-        if self.flows.get(queue).turn() == FlowList::Off {
+        if self.flows.get(queue).list() == FlowList::Off {
             self.flows.get_mut(queue).deficit = self.quantum(queue);
-            let turn = match queue {
+            let list = match queue {
                 HEAVY => FlowList::Old,
                 _ => FlowList::New,
             };
-            self.flows.move_to(queue, turn);
+            self.flows.move_to(queue, list);
         }
         if self.flows.len() > self.params.limit as usize {
             let oldest = self.flows.pop(HEAVY).or_else(|| self.flows.pop(OTHERS));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heavy_hitter_that_was_idle_is_none_any_more() {
+    fn an_idle_heavy_hitter_is_evicted() {
         let mut bed = Bed::new(params());
         bed.put(1, 11);
         bed.now = Instant::from_secs(1);

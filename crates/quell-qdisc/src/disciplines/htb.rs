@@ -109,10 +109,10 @@ impl Params {
             for depth in 1.. {
                 let Some(id) = at else { break };
                 let Some(parent) = self.classes.iter().find(|c| c.id == id) else {
-                    return Err("a class has a parent that is not there; write its table, too");
+                    return Err("a class names a parent that does not exist; add its table");
                 };
                 if depth >= LEVELS {
-                    return Err("the tree has more than 8 levels, or goes round in a circle");
+                    return Err("the tree has more than 8 levels, or contains a cycle");
                 }
                 at = parent.parent;
             }
@@ -237,7 +237,7 @@ struct Level {
     /// Classes whose modes will change, the earliest first.
     waiting: Vec<u8>,
     /// Time of the next check for events.
-    look: Instant,
+    next_check: Instant,
 }
 
 /// The `htb` queue.
@@ -315,7 +315,7 @@ impl<P: Packet> Htb<P> {
         let level = |_| Level {
             rows: Default::default(),
             waiting: Vec::with_capacity(nodes.len()),
-            look: Instant::ZERO,
+            next_check: Instant::ZERO,
         };
         let filters = params.classes.iter();
         let filters = filters.filter_map(|c| Some((&c.filter, place(c.id)?)));
@@ -409,7 +409,7 @@ impl<P: Packet> Htb<P> {
     }
 
     /// Deactivates a leaf that has nothing more to send.
-    fn rest(&mut self, at: u8) {
+    fn deactivate_leaf(&mut self, at: u8) {
         if self.node(at).active != 0 {
             self.deactivate(at);
             self.node(at).active = 0;
@@ -447,7 +447,7 @@ impl<P: Packet> Htb<P> {
         let node = self.node(at);
         node.due = due;
         let level = &mut self.levels[self.nodes[usize::from(at)].level];
-        level.look = level.look.min(due);
+        level.next_check = level.next_check.min(due);
         let nodes = &self.nodes;
         let place = level
             .waiting
@@ -549,7 +549,7 @@ impl<P: Packet> Htb<P> {
 
     /// Ends the turn of a leaf that sends at this level.
     #[inline]
-    fn pass(&mut self, leaf: u8, level: usize, prio: usize) {
+    fn end_turn(&mut self, leaf: u8, level: usize, prio: usize) {
         let of = self.node(leaf).parent.filter(|_| level > 0);
         self.turns(level, prio, of).next();
     }
@@ -569,7 +569,7 @@ impl<P: Packet> Htb<P> {
         let mut first = at;
         loop {
             if self.queues.get(at.into()).is_empty() {
-                self.rest(at);
+                self.deactivate_leaf(at);
                 let Some(next) = self.leaf(level, prio) else {
                     return wait;
                 };
@@ -588,9 +588,9 @@ impl<P: Packet> Htb<P> {
             // Its queue dropped all its packets, or they may not leave yet.
             let rests = self.queues.get(at.into()).is_empty();
             if rests {
-                self.rest(at);
+                self.deactivate_leaf(at);
             }
-            self.pass(at, level, prio);
+            self.end_turn(at, level, prio);
             match self.leaf(level, prio) {
                 Some(next) if rests && at == first => (first, at) = (next, next),
                 Some(next) if next != first => at = next,
@@ -606,10 +606,10 @@ impl<P: Packet> Htb<P> {
         node.deficit[level] = node.deficit[level].saturating_sub_unsigned(bytes);
         if node.deficit[level] < 0 {
             node.deficit[level] += node.quantum;
-            self.pass(at, level, prio);
+            self.end_turn(at, level, prio);
         }
         if self.queues.get(at.into()).is_empty() {
-            self.rest(at);
+            self.deactivate_leaf(at);
         }
         self.charge(at, level, bytes);
     }
@@ -655,11 +655,11 @@ impl<P: Packet> Discipline<P> for Htb<P> {
         self.now = now;
         let mut next = now + 5 * SEC;
         for level in 0..LEVELS {
-            if now >= self.levels[level].look {
+            if now >= self.levels[level].next_check {
                 let event = self.events(level);
-                self.levels[level].look = event;
+                self.levels[level].next_check = event;
             }
-            next = next.min(self.levels[level].look);
+            next = next.min(self.levels[level].next_check);
             for prio in 0..PRIORITIES {
                 if self.levels[level].rows[prio].active == 0 {
                     continue;

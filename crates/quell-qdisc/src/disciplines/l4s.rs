@@ -297,7 +297,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             return drops.drop(now, packet, cause);
         }
         self.flows.push(flow, packet).set_enqueued(now);
-        if self.flows.get(flow).turn() == FlowList::Off {
+        if self.flows.get(flow).list() == FlowList::Off {
             self.flows.activate(flow, self.params.quantum);
             self.laws[queue].activate(now, &self.params);
             self.next_update = self.next_update.min(self.laws[queue].next_update);
@@ -315,7 +315,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
     ) -> Dequeued<P> {
         while let Some(flow) = self.next_flow() {
             let Some(packet) = self.flows.pop(flow) else {
-                if self.flows.get(flow).turn() == FlowList::New {
+                if self.flows.get(flow).list() == FlowList::New {
                     self.flows.move_to(flow, FlowList::Old);
                 } else {
                     self.flows.unlink(flow);

@@ -29,18 +29,18 @@ pub struct Handle {
     /// Index of the packet in `Slab`, and how often that place has been filled or emptied up to
     /// now.
     place: u32,
-    turn: u32,
+    generation: u32,
 }
 
 impl Handle {
-    fn of(packet: &impl Packet, (place, turn): (u32, u32)) -> Self {
+    fn of(packet: &impl Packet, (place, generation): (u32, u32)) -> Self {
         Self {
             enqueued: packet.enqueued(),
             len: packet.len(),
             hash: packet.flow_hash(),
             ecn: packet.ecn(),
             place,
-            turn,
+            generation,
         }
     }
 
@@ -247,7 +247,7 @@ enum Fault {
 /// The packets that a discipline was given and has neither returned nor dropped.
 #[derive(Clone, Debug)]
 struct Slab<P> {
-    /// A place is in use while its turn is odd.
+    /// A place is in use while its generation is odd.
     places: Vec<(u32, P)>,
     free: Vec<u32>,
     bytes: u64,
@@ -263,8 +263,8 @@ impl<P: Packet> Slab<P> {
         self.bytes += u64::from(packet.len());
         let place = match self.free.pop() {
             Some(place) => {
-                let (turn, kept) = &mut self.places[place as usize];
-                *turn = turn.wrapping_add(1);
+                let (generation, kept) = &mut self.places[place as usize];
+                *generation = generation.wrapping_add(1);
                 *kept = packet;
                 place
             }
@@ -278,10 +278,12 @@ impl<P: Packet> Slab<P> {
 
     fn take(&mut self, handle: &Handle) -> Result<P, Fault> {
         let place = self.places.get_mut(handle.place as usize);
-        let (turn, packet) = place.ok_or(Fault::NotHeld)?;
-        // A handle of another queue may have the same place and turn, but hardly the same length
-        // and hash as well.
-        if (*turn, packet.len(), packet.flow_hash()) != (handle.turn, handle.len, handle.hash) {
+        let (generation, packet) = place.ok_or(Fault::NotHeld)?;
+        // A handle of another queue may have the same place and generation, but hardly the same
+        // length and hash as well.
+        if (*generation, packet.len(), packet.flow_hash())
+            != (handle.generation, handle.len, handle.hash)
+        {
             return Err(Fault::NotHeld);
         }
         if handle.ecn != packet.ecn() {
@@ -290,7 +292,7 @@ impl<P: Packet> Slab<P> {
             }
             packet.set_ce();
         }
-        *turn = turn.wrapping_add(1);
+        *generation = generation.wrapping_add(1);
         self.bytes -= u64::from(handle.len);
         self.free.push(handle.place);
         Ok(*packet)
@@ -298,13 +300,13 @@ impl<P: Packet> Slab<P> {
 
     /// The packet of a handle, if it is held.
     fn get(&self, handle: &Handle) -> Option<&P> {
-        let (turn, packet) = self.places.get(handle.place as usize)?;
-        (*turn == handle.turn).then_some(packet)
+        let (generation, packet) = self.places.get(handle.place as usize)?;
+        (*generation == handle.generation).then_some(packet)
     }
 
     /// Takes out all packets.
     fn drain(&mut self) -> impl Iterator<Item = P> {
-        let held = |(turn, packet): (u32, P)| (turn % 2 == 1).then_some(packet);
+        let held = |(generation, packet): (u32, P)| (generation % 2 == 1).then_some(packet);
         self.bytes = 0;
         self.free.clear();
         std::mem::take(&mut self.places)
@@ -403,7 +405,7 @@ impl<P: Packet> Inner<P> {
             self.fail(fault);
         } else if (packets, bytes) != (self.held.len(), self.held.bytes) {
             self.stop(format!(
-                "{} says that it holds {packets} packets of {bytes} bytes in all; of what it was given it has neither returned nor \
+                "{} reports {packets} packets of {bytes} bytes; of the packets that it was given it has neither returned nor \
                  dropped {} packets of {} bytes",
                 self.name,
                 self.held.len(),
@@ -424,11 +426,11 @@ impl<P: Packet> Inner<P> {
             }
             Fault::Marked => "marked a packet that is not ECN-capable".into(),
             Fault::Nothing => format!(
-                "returned no packet though it holds {held}; a time (NotBefore) lets them wait"
+                "returned no packet though it holds {held}; return a time (NotBefore) if they must wait"
             ),
-            Fault::Past => "let its packets wait for a time that is not in the future".into(),
+            Fault::Past => "returned a time (NotBefore) that is not in the future".into(),
             Fault::Waits => format!(
-                "let its packets wait {MAX_WAITS} times in a row, and none left; the time that it names is to be the one at which the next may leave"
+                "returned a time (NotBefore) {MAX_WAITS} times in a row and no packet; return the time at which the next packet may leave"
             ),
             Fault::Timer => "has a timer that stays due after it has run".into(),
         };

@@ -31,7 +31,7 @@ impl Filter {
 
     /// True if a packet with these labels meets all conditions.
     #[inline]
-    pub fn takes(&self, labels: &Labels) -> bool {
+    pub fn matches(&self, labels: &Labels) -> bool {
         let dscp = self.dscps == 0 || self.dscps >> (labels.dscp & 63) & 1 == 1;
         let mark = self.mark.is_none_or(|mark| mark == labels.mark);
         dscp && mark && self.host.as_ref().is_none_or(|host| host.has(labels))
@@ -49,12 +49,12 @@ impl Filters {
         Self(some.map(|(filter, at)| (filter.clone(), at)).collect())
     }
 
-    /// Class index of the first filter that takes a packet with these labels.
+    /// Class index of the first filter that matches a packet with these labels.
     #[inline]
     pub fn find(&self, labels: &Labels) -> Option<u8> {
         let mut filters = self.0.iter();
         filters
-            .find(|(filter, _)| filter.takes(labels))
+            .find(|(filter, _)| filter.matches(labels))
             .map(|(_, at)| *at)
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_takes_packets_that_meet_all_its_conditions() {
+    fn a_filter_matches_packets_that_meet_all_its_conditions() {
         let labels = |dscp, mark, source| Labels {
             dscp,
             mark,
@@ -84,8 +84,8 @@ mod tests {
             mark: Some(6),
             host: None,
         };
-        assert!(filter.takes(&labels(46, 6, 0)) && filter.takes(&labels(34, 6, 0)));
-        assert!(!filter.takes(&labels(45, 6, 0)) && !filter.takes(&labels(46, 5, 0)));
+        assert!(filter.matches(&labels(46, 6, 0)) && filter.matches(&labels(34, 6, 0)));
+        assert!(!filter.matches(&labels(45, 6, 0)) && !filter.matches(&labels(46, 5, 0)));
         let of = |labels| Filter {
             host: Some(Host {
                 name: "laptop".into(),
@@ -93,10 +93,10 @@ mod tests {
             }),
             ..Filter::default()
         };
-        assert!(of(Some([7, 8])).takes(&labels(0, 0, 7)), "from it");
-        assert!(of(Some([7, 9])).takes(&labels(0, 0, 1)), "to it");
-        assert!(!of(Some([7, 8])).takes(&labels(0, 0, 1)));
-        assert!(!of(None).takes(&labels(0, 0, 0)), "unknown");
-        assert!(Filter::default().takes(&labels(1, 2, 3)));
+        assert!(of(Some([7, 8])).matches(&labels(0, 0, 7)), "from it");
+        assert!(of(Some([7, 9])).matches(&labels(0, 0, 1)), "to it");
+        assert!(!of(Some([7, 8])).matches(&labels(0, 0, 1)));
+        assert!(!of(None).matches(&labels(0, 0, 0)), "unknown");
+        assert!(Filter::default().matches(&labels(1, 2, 3)));
     }
 }

@@ -49,7 +49,7 @@ pub struct Flow {
     prev: u32,
     /// Bytes that the flow may still send in this round.
     pub deficit: i32,
-    turn: FlowList,
+    list: FlowList,
 }
 
 const _: () = assert!(size_of::<Flow>() == 32);
@@ -62,8 +62,8 @@ impl Flow {
     }
     /// The list that the flow waits in.
     #[inline]
-    pub fn turn(&self) -> FlowList {
-        self.turn
+    pub fn list(&self) -> FlowList {
+        self.list
     }
 }
 
@@ -155,7 +155,7 @@ impl<P: Packet> Flows<P> {
             next: NONE,
             prev: NONE,
             deficit: 0,
-            turn: FlowList::Off,
+            list: FlowList::Off,
         });
         id
     }
@@ -389,8 +389,8 @@ impl<P: Packet> Flows<P> {
 
     /// The first flow of a list.
     #[inline]
-    pub fn first(&self, turn: FlowList) -> Option<FlowId> {
-        let first = self.firsts[turn as usize];
+    pub fn first(&self, list: FlowList) -> Option<FlowId> {
+        let first = self.firsts[list as usize];
         (first != NONE).then_some(first)
     }
 
@@ -398,15 +398,15 @@ impl<P: Packet> Flows<P> {
     #[inline]
     pub fn unlink(&mut self, flow: FlowId) {
         let Flow {
-            turn, prev, next, ..
+            list, prev, next, ..
         } = self.flows[flow as usize];
-        if turn == FlowList::Off {
+        if list == FlowList::Off {
             return;
         }
-        self.flows[flow as usize].turn = FlowList::Off;
+        self.flows[flow as usize].list = FlowList::Off;
         self.flows[prev as usize].next = next;
         self.flows[next as usize].prev = prev;
-        let first = &mut self.firsts[turn as usize];
+        let first = &mut self.firsts[list as usize];
         if next == flow {
             *first = NONE;
         } else if *first == flow {
@@ -416,18 +416,18 @@ impl<P: Packet> Flows<P> {
 
     /// Moves a flow to the end of a list.
     #[inline]
-    pub fn move_to(&mut self, flow: FlowId, turn: FlowList) {
-        if self.firsts[turn as usize] == flow {
-            self.firsts[turn as usize] = self.flows[flow as usize].next;
+    pub fn move_to(&mut self, flow: FlowId, list: FlowList) {
+        if self.firsts[list as usize] == flow {
+            self.firsts[list as usize] = self.flows[flow as usize].next;
             return;
         }
         self.unlink(flow);
-        if turn == FlowList::Off {
+        if list == FlowList::Off {
             return;
         }
-        let first = self.firsts[turn as usize];
+        let first = self.firsts[list as usize];
         let (prev, next) = if first == NONE {
-            self.firsts[turn as usize] = flow;
+            self.firsts[list as usize] = flow;
             (flow, flow)
         } else {
             let last = std::mem::replace(&mut self.flows[first as usize].prev, flow);
@@ -435,7 +435,7 @@ impl<P: Packet> Flows<P> {
             (last, first)
         };
         let f = &mut self.flows[flow as usize];
-        (f.prev, f.next, f.turn) = (prev, next, turn);
+        (f.prev, f.next, f.list) = (prev, next, list);
     }
 
     /// Activates a flow at a packet's arrival: a flow in no list becomes a new one with a credit of
@@ -443,7 +443,7 @@ impl<P: Packet> Flows<P> {
     #[inline]
     pub fn activate(&mut self, flow: FlowId, quantum: u32) {
         let f = &mut self.flows[flow as usize];
-        if f.turn == FlowList::Off {
+        if f.list == FlowList::Off {
             f.deficit = quantum.cast_signed();
             self.move_to(flow, FlowList::New);
         }
@@ -471,7 +471,7 @@ impl<P: Packet> Flows<P> {
     /// section 4.2); an old flow leaves the lists.
     #[inline]
     pub fn found_empty(&mut self, flow: FlowId) {
-        let pass = self.get(flow).turn == FlowList::New && self.first(FlowList::Old).is_some();
+        let pass = self.get(flow).list == FlowList::New && self.first(FlowList::Old).is_some();
         self.move_to(flow, if pass { FlowList::Old } else { FlowList::Off });
     }
 }

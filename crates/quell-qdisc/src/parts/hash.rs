@@ -16,12 +16,12 @@ mod tests {
 
     #[test]
     fn flows_that_share_a_bucket_part_under_another_key() {
-        let meet = |key: u32| -> Vec<(u32, u32)> {
+        let collisions = |key: u32| -> Vec<(u32, u32)> {
             let pairs = (0..200u32).flat_map(|a| (0..a).map(move |b| (a, b)));
             let same = |(a, b): &(u32, u32)| rehash(*a, key) & 127 == rehash(*b, key) & 127;
             pairs.filter(same).collect()
         };
-        let (before, after) = (meet(1), meet(2));
+        let (before, after) = (collisions(1), collisions(2));
         // One in 128 of the 19900 pairs shares a bucket under each key: 155, of which about one
         // does so under both.
         assert!((100..220).contains(&before.len()) && (100..220).contains(&after.len()));

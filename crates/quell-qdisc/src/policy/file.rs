@@ -170,7 +170,7 @@ fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>,
     }
     if tensor.shape() != shape {
         return Err(
-            Error::new(format!("shape {:?} where {shape:?} is due", tensor.shape()))
+            Error::new(format!("shape {:?} instead of {shape:?}", tensor.shape()))
                 .remedy("weights are [outputs, inputs], as torch's nn.Linear holds them")
                 .under(name),
         );

@@ -50,7 +50,7 @@ impl Layer {
         ] {
             if values.len() != due {
                 let n = values.len();
-                return Err(Error::new(format!("{n} numbers where {due} are due")).under(name));
+                return Err(Error::new(format!("{n} numbers instead of {due}")).under(name));
             }
             if let Some(i) = values.iter().position(|v| !v.is_finite()) {
                 let v = values[i];

@@ -350,13 +350,13 @@ impl Trainee {
         );
     }
 
-    /// Scales the gradients so that their Euclidean length is at most `most`; returns their length
+    /// Scales the gradients so that their Euclidean length is at most `max`; returns their length
     /// before that.
-    pub fn clip(&mut self, most: f32) -> f32 {
+    pub fn clip(&mut self, max: f32) -> f32 {
         let square = |sum: f64, g: &f32| sum + f64::from(*g) * f64::from(*g);
         let length = num::single(libm::sqrt(self.gradients.iter().fold(0.0, square)));
-        if length > most {
-            let scale = most / length;
+        if length > max {
+            let scale = max / length;
             self.gradients.iter_mut().for_each(|g| *g *= scale);
         }
         length

@@ -350,9 +350,9 @@ fn assert_header(name: &str, text: &str) {
     if std::env::var_os("QUELL_WRITE").is_some() {
         std::fs::write(&file, text).unwrap();
     }
-    let there = std::fs::read_to_string(&file).unwrap_or_default();
+    let found = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
-        there == text,
+        found == text,
         "bpf/{name} has other numbers; write it with QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf"
     );
 }
@@ -476,16 +476,16 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
     let mut controller = RlAqm::new(rlaqm::Params::default(), policy).unwrap();
     let (mut input, mut ours) = (String::new(), Vec::new());
     let (mut departed, mut delay_ms, mut rate) = (0, 10.0, 1_000_000);
-    for turn in 1..=5000 {
+    for k in 1..=5000 {
         // The delay changes at random within 0.2 to 800 ms, the link is busy for 50 to 100 % of
-        // each 20 ms, and in one of 500 turns the rate changes (0.1 to 12.8 MB/s).
+        // each 20 ms, and in one of 500 periods the rate changes (0.1 to 12.8 MB/s).
         delay_ms = (delay_ms * (0.7 + 0.65 * rng.f64())).clamp(0.2, 800.0);
         if rng.below(500) == 0 {
             rate = 100_000 << rng.below(8);
         }
         let backlog_bytes = (delay_ms * rate as f64 / 1e3) as u64;
         departed += rate / 50 - rng.below(rate / 100);
-        let now = turn * 20 * MS;
+        let now = k * 20 * MS;
         let gauges = quell_qdisc::Gauges {
             now: Instant::ZERO + now,
             backlog_bytes,
@@ -507,24 +507,24 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
 /// The queue in C is called only when packets arrive and leave, the controller in Rust every 20 ms.
 /// The bursts are 20.3 ms apart, as those of flows with a round trip just above 20 ms.
 #[test]
-fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
+fn rlaqm_in_c_decides_on_what_was_queued_when_its_decision_was_due() {
     let policy = Policy::load("rl-aqm", &network()).unwrap();
     let mut rng = Rng::new(3, "bursts");
     let mut controller = RlAqm::new(rlaqm::Params::default(), policy).unwrap();
     let (mut input, mut ours, mut levels) = (String::new(), Vec::new(), [0; 51]);
     let (rate, packet) = (1_000_000, 1500);
-    let (mut backlog_bytes, mut departed_bytes, mut turn) = (0, 0, Instant::from_millis(20));
+    let (mut backlog_bytes, mut departed_bytes, mut decide_at) = (0, 0, Instant::from_millis(20));
     let mut event = |now: Instant, backlog: &mut u64, departed: &mut u64, arrives: bool| {
-        while turn <= now {
+        while decide_at <= now {
             let gauges = quell_qdisc::Gauges {
-                now: turn,
+                now: decide_at,
                 backlog_bytes: *backlog,
                 departed_bytes: *departed,
                 rate: Rate::from_bytes_per_sec(rate),
                 ..quell_qdisc::Gauges::default()
             };
             controller.step(&gauges, &mut rng);
-            turn += 20 * MS;
+            decide_at += 20 * MS;
         }
         let hundredths = libm::round(controller.drop() * 100.0) as usize;
         levels[hundredths] += 1;

@@ -78,7 +78,7 @@ impl Toy {
             let delay_ms = self.delays_ms[usize::from(chose_high)];
             self.gauges.backlog_bytes = delay_ms * 10_000_000 / 8 / 1000;
             self.learner.take(self.learning.samples().expect("samples"));
-            if let Some(update) = self.learner.turn() {
+            if let Some(update) = self.learner.train() {
                 self.learning.install(update);
             }
         }

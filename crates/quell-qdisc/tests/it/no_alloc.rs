@@ -63,7 +63,7 @@ fn steady_state_allocates_nothing() {
 }
 
 #[test]
-fn asking_a_policy_allocates_nothing() {
+fn evaluating_a_policy_allocates_nothing() {
     let bytes = include_bytes!("../data/policy/torch.safetensors");
     let policy = Policy::load("torch.safetensors", bytes).unwrap();
     for policy in [policy.to_integers(), policy] {

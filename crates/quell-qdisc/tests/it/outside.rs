@@ -238,34 +238,34 @@ impl Discipline<Handle> for Rogue {
         3
     }
     fn gauges(&self, _: Instant, _: &mut Gauges) {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn knobs(&self) -> KnobSet {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn set_knobs(&mut self, _: &Knobs) {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn sub_queues(&self) -> usize {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn sub_knobs(&self) -> KnobSet {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn sub_queue_of(&self, _: &Handle) -> Option<usize> {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn admit(&mut self, _: Instant, _: &Handle) -> Option<Admission> {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn sub_len(&self, _: usize) -> u32 {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn sub_gauges(&self, _: Instant, _: usize) -> Option<SubGauges> {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
     fn set_sub_knobs(&mut self, _: usize, _: &Knobs) {
-        unreachable!("no test asks a working one");
+        unreachable!("no test calls a working one");
     }
 
     fn failure(&self) -> Option<&str> {
@@ -329,38 +329,35 @@ fn a_queue_that_misbehaves_fails_at_once_and_stays_empty() {
     for (misdeed, text) in [
         (
             Loses,
-            "Rogue says that it holds 2 packets of 203 bytes in all; of what it was given it has neither returned nor dropped \
+            "Rogue reports 2 packets of 203 bytes; of the packets that it was given it has neither returned nor dropped \
              3 packets of 306 bytes",
         ),
         (
             LosesAndMiscounts,
-            "Rogue returned no packet though it holds 1; a time (NotBefore) lets them wait",
+            "Rogue returned no packet though it holds 1; return a time (NotBefore) if they must wait",
         ),
         (
             ReturnsTwice,
             "Rogue returned or dropped a packet that it does not hold: for the second time, or it was never given it",
         ),
-        (DropsWhatItKeeps, "Rogue says that it holds 3 packets"),
+        (DropsWhatItKeeps, "Rogue reports 3 packets"),
         (
             Invents,
             "Rogue returned or dropped a packet that it does not hold",
         ),
         (
             NeverReturns,
-            "Rogue returned no packet though it holds 5; a time (NotBefore) lets them wait",
+            "Rogue returned no packet though it holds 5; return a time (NotBefore) if they must wait",
         ),
         (
             WaitsForThePast,
-            "Rogue let its packets wait for a time that is not in the future",
+            "Rogue returned a time (NotBefore) that is not in the future",
         ),
         (
             MarksWhatIsNotCapable,
             "Rogue marked a packet that is not ECN-capable",
         ),
-        (
-            CountsWrongBytes,
-            "Rogue says that it holds 3 packets of 307 bytes",
-        ),
+        (CountsWrongBytes, "Rogue reports 3 packets of 307 bytes"),
         (
             TimerNeverMovesOn,
             "Rogue has a timer that stays due after it has run",
@@ -495,7 +492,8 @@ fn a_queue_that_waits_forever_fails_but_early_calls_do_not_count() {
     );
     let failure = q.failure().expect("a failure");
     assert!(
-        failure.starts_with("Rogue let its packets wait 100000 times in a row, and none left; "),
+        failure
+            .starts_with("Rogue returned a time (NotBefore) 100000 times in a row and no packet; "),
         "{failure}"
     );
     assert_eq!((out.len(), drops.len()), (0, 4));

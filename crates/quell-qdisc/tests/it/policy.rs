@@ -95,7 +95,7 @@ fn assert_close(got: &[f32], want: &[f32]) {
     assert_eq!(got.len(), want.len());
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         let tolerance = 1e-5 * w.abs().max(1.0);
-        assert!((g - w).abs() <= tolerance, "{i}: {g} where {w} is due");
+        assert!((g - w).abs() <= tolerance, "{i}: {g} instead of {w}");
     }
 }
 
@@ -144,7 +144,7 @@ fn integer_sums_hold_the_worst_case() {
     let policy = Policy::new(card, &layers).unwrap();
     let exact = 7.0 * 3.0 * (2048.0 * 3.0) * (64.0 * 3.0);
     let y = answers(&policy.to_integers(), &[7.0])[0];
-    assert!((y / exact - 1.0).abs() < 1e-3, "{y} where {exact} is due");
+    assert!((y / exact - 1.0).abs() < 1e-3, "{y} instead of {exact}");
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_refused_file_gets_one_line_with_the_remedy() {
         ),
         (
             file(&[("heads.0.weight", "F32", vec![2, 1], ones(2)), bias()], good()),
-            "heads.0.weight: shape [2, 1] where [1, 2] is due; weights are [outputs, inputs], as torch's nn.Linear holds them".into(),
+            "heads.0.weight: shape [2, 1] instead of [1, 2]; weights are [outputs, inputs], as torch's nn.Linear holds them".into(),
         ),
         (
             file(&[("heads.0.weight", "F64", vec![1, 2], ones(4)), bias()], good()),
@@ -434,7 +434,7 @@ fn a_policy_that_could_not_be_loaded_is_not_saved() {
     bad[0].weight.pop();
     assert_eq!(
         save(&bad).unwrap_err(),
-        "layers.0.weight: 5 numbers where 6 are due"
+        "layers.0.weight: 5 numbers instead of 6"
     );
 }
 

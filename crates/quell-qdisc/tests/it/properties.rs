@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    fn left(&mut self, packet: TestPacket, cause: Option<DropCause>) {
+    fn note_departure(&mut self, packet: TestPacket, cause: Option<DropCause>) {
         let id = packet.id as usize;
         let was = self.offered[id];
         assert!(!self.gone[id], "packet {id} left twice");
@@ -111,9 +111,9 @@ impl World {
     }
 
     /// Accounts for drops, then compares the counts.
-    fn settle(&mut self, drops: Vec<(TestPacket, DropCause)>) {
+    fn account_drops(&mut self, drops: Vec<(TestPacket, DropCause)>) {
         for (packet, cause) in drops {
-            self.left(packet, Some(cause));
+            self.note_departure(packet, Some(cause));
         }
         assert_eq!(self.q.len(), self.packets, "in = out + dropped + queued");
         assert_eq!(self.q.bytes(), self.bytes, "the same in bytes");
@@ -177,7 +177,7 @@ impl World {
             assert_eq!(self.q.sub_queue_of(&packet), Some(admission.sub_queue));
             assert!(admission.sub_queue < self.q.sub_queues());
         }
-        self.settle(drops);
+        self.account_drops(drops);
         // A backlog above a limit that a knob has lowered must not grow.
         match self.bound {
             Bound::Packets => assert!(self.packets as u64 <= self.limit().max(packets)),
@@ -196,7 +196,7 @@ impl World {
             Dequeued::Packet(packet) => {
                 self.in_order(&packet);
                 assert!(packet.enqueued() <= self.now);
-                self.left(packet, None);
+                self.note_departure(packet, None);
             }
             Dequeued::Empty => assert_eq!(before, 0, "Empty with {before} packets queued"),
             Dequeued::NotBefore(time) => {
@@ -204,7 +204,7 @@ impl World {
                 assert!(every::shapes(&self.q), "only a shaper makes packets wait");
             }
         }
-        self.settle(drops);
+        self.account_drops(drops);
     }
 
     fn in_order(&mut self, packet: &TestPacket) {

@@ -28,9 +28,9 @@ struct Traffic {
     ticks: u32,
     tick: Duration,
     /// The number of packets that arrive in a tick is drawn from these.
-    come: &'static [u32],
+    arrivals: &'static [u32],
     /// The number of packets that may leave in a tick is drawn from these.
-    go: &'static [u32],
+    departures: &'static [u32],
     /// Number of flows.
     flows: u32,
     /// The length of a packet in bytes is drawn from these.
@@ -38,7 +38,7 @@ struct Traffic {
     /// The ECN field of a packet is drawn from these; of flows with a window, by flow.
     ecn: &'static [Ecn],
     /// If not 0, each flow keeps a window of packets in flight and halves it for a loss or a mark,
-    /// and `come` is not used.
+    /// and `arrivals` is not used.
     rtt: Duration,
     /// Whether knobs are changed.
     knobs: bool,
@@ -48,8 +48,8 @@ const PLAIN: Traffic = Traffic {
     name: "",
     ticks: 1000,
     tick: MS,
-    come: &[0, 1, 1, 2],
-    go: &[1],
+    arrivals: &[0, 1, 1, 2],
+    departures: &[1],
     flows: 6,
     lens: &[100, 500, 1000, 1514],
     ecn: &[Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce],
@@ -62,8 +62,8 @@ const TRAFFIC: &[Traffic] = &[
     Traffic {
         name: "sparse",
         ticks: 300,
-        come: &[0, 0, 1],
-        go: &[2],
+        arrivals: &[0, 0, 1],
+        departures: &[2],
         flows: 3,
         ..PLAIN
     },
@@ -73,7 +73,7 @@ const TRAFFIC: &[Traffic] = &[
     },
     Traffic {
         name: "overload",
-        come: &[1, 2, 3],
+        arrivals: &[1, 2, 3],
         lens: &[1000, 1514],
         ..PLAIN
     },
@@ -81,13 +81,13 @@ const TRAFFIC: &[Traffic] = &[
         name: "bursts",
         ticks: 400,
         tick: Duration::from_millis(5),
-        come: &[0, 0, 0, 0, 30],
-        go: &[5, 6],
+        arrivals: &[0, 0, 0, 0, 30],
+        departures: &[5, 6],
         ..PLAIN
     },
     Traffic {
         name: "flood",
-        come: &[2],
+        arrivals: &[2],
         flows: 1,
         lens: &[1514],
         ecn: &[Ecn::NotEct],
@@ -95,7 +95,7 @@ const TRAFFIC: &[Traffic] = &[
     },
     Traffic {
         name: "acks",
-        come: &[1, 2],
+        arrivals: &[1, 2],
         flows: 4,
         lens: &[64, 64, 64, 1514],
         ecn: &[Ecn::NotEct],
@@ -114,8 +114,8 @@ const TRAFFIC: &[Traffic] = &[
         name: "rests",
         ticks: 60,
         tick: Duration::from_millis(700),
-        come: &[0, 1, 8],
-        go: &[9],
+        arrivals: &[0, 1, 8],
+        departures: &[9],
         ..PLAIN
     },
     Traffic {
@@ -135,8 +135,8 @@ const TRAFFIC: &[Traffic] = &[
     Traffic {
         name: "crowd",
         ticks: 400,
-        come: &[2, 3],
-        go: &[2],
+        arrivals: &[2, 3],
+        departures: &[2],
         flows: 100,
         lens: &[100, 1000],
         ..PLAIN
@@ -144,8 +144,8 @@ const TRAFFIC: &[Traffic] = &[
     Traffic {
         name: "end",
         ticks: 100,
-        come: &[0],
-        go: &[3],
+        arrivals: &[0],
+        departures: &[3],
         ..PLAIN
     },
 ];
@@ -196,7 +196,7 @@ struct Sender {
     under_way: u32,
     /// For packets in flight: when the sender learns of their fate, and whether they were dropped
     /// or marked.
-    news: VecDeque<(Instant, bool)>,
+    feedback: VecDeque<(Instant, bool)>,
     /// Time at which the window was last halved.
     halved: Instant,
 }
@@ -204,10 +204,10 @@ struct Sender {
 impl Sender {
     /// Number of packets to send now.
     fn send(&mut self, now: Instant, rtt: Duration) -> u32 {
-        while let Some(&(at, bad)) = self.news.front()
+        while let Some(&(at, bad)) = self.feedback.front()
             && at <= now
         {
-            self.news.pop_front();
+            self.feedback.pop_front();
             // Packets queued before this kind of traffic began are not counted in `under_way`.
             self.under_way = self.under_way.saturating_sub(1);
             match bad {
@@ -271,18 +271,18 @@ impl Bed {
         }
     }
 
-    /// Tells the sender of a packet about its fate a round trip later.
-    fn tell(&mut self, traffic: &Traffic, packet: &TestPacket, bad: bool) {
+    /// Notifies the sender of a packet of its fate a round trip later.
+    fn notify(&mut self, traffic: &Traffic, packet: &TestPacket, bad: bool) {
         let flow = (0..self.senders.len()).find(|f| hash(*f as u32) == packet.hash);
         if let Some(sender) = flow.and_then(|f| self.senders.get_mut(f)) {
-            sender.news.push_back((self.now + traffic.rtt, bad));
+            sender.feedback.push_back((self.now + traffic.rtt, bad));
         }
     }
 
-    fn settle(&mut self, traffic: &Traffic) {
+    fn account_drops(&mut self, traffic: &Traffic) {
         for (at, mut packet, cause) in std::mem::take(&mut self.owner.dropped) {
             self.counts[1 + cause as usize] += 1;
-            self.tell(traffic, &packet, true);
+            self.notify(traffic, &packet, true);
             // The enqueue time of a packet that is dropped on arrival has no meaning.
             packet.set_enqueued(Instant::ZERO);
             self.packets.note(&(at, packet, cause));
@@ -313,7 +313,7 @@ impl Bed {
             },
             _ => self.packets.note(&self.q.offer(now, packet, rng, owner)),
         }
-        self.settle(traffic);
+        self.account_drops(traffic);
     }
 
     /// Asks for a packet; returns the time of the next call, if there is one.
@@ -329,12 +329,12 @@ impl Bed {
             }
         };
         self.packets.note(&(got, backlog));
-        self.settle(traffic);
+        self.account_drops(traffic);
         match got {
             Dequeued::Packet(packet) => {
                 self.counts[0] += 1;
                 let bad = packet.ecn == Ecn::Ce;
-                self.tell(traffic, &packet, bad);
+                self.notify(traffic, &packet, bad);
                 Some(self.now)
             }
             Dequeued::Empty => None,
@@ -342,7 +342,7 @@ impl Bed {
         }
     }
 
-    fn turn_knobs(&mut self) {
+    fn change_knobs(&mut self) {
         let p = self.draw.below(11) as f64 / 10.0;
         let mut knobs = Knobs::KEEP;
         match self.draw.below(6) {
@@ -358,7 +358,7 @@ impl Bed {
         }
     }
 
-    fn look(&mut self, tick: u32) {
+    fn note_state(&mut self, tick: u32) {
         let (q, now) = (&self.q, self.now);
         self.packets
             .note(&(q.len(), q.bytes(), q.is_empty(), q.marks(), q.next_timer()));
@@ -396,7 +396,7 @@ impl Bed {
         let sender = Sender {
             window: 1000,
             under_way: 0,
-            news: VecDeque::new(),
+            feedback: VecDeque::new(),
             halved: Instant::ZERO,
         };
         self.senders = vec![sender; senders as usize];
@@ -405,7 +405,7 @@ impl Bed {
             let end = begin + u64::from(tick + 2) * traffic.tick;
             self.now = end - traffic.tick;
             if traffic.knobs && tick % 20 == 0 {
-                self.turn_knobs();
+                self.change_knobs();
             }
             for flow in 0..senders {
                 let new = self.senders[flow as usize].send(self.now, traffic.rtt);
@@ -414,12 +414,12 @@ impl Bed {
                 }
             }
             if senders == 0 {
-                for _ in 0..of(&mut self.draw, traffic.come) {
+                for _ in 0..of(&mut self.draw, traffic.arrivals) {
                     let flow = self.draw.below(traffic.flows.into()) as u32;
                     self.offer(traffic, flow);
                 }
             }
-            for _ in 0..of(&mut self.draw, traffic.go) {
+            for _ in 0..of(&mut self.draw, traffic.departures) {
                 match self.take(traffic) {
                     // Calls just before the time that it named, and at that time.
                     Some(time) if self.now < time && time < end => {
@@ -432,7 +432,7 @@ impl Bed {
                     None => break,
                 }
             }
-            self.look(tick);
+            self.note_state(tick);
         }
     }
 }

@@ -313,7 +313,7 @@ impl Bed {
         }
     }
 
-    fn look(&mut self) {
+    fn note_state(&mut self) {
         let c = &self.control;
         self.rest
             .note(&(c.explain(), c.guard(), c.is_broken(), c.question()));
@@ -376,7 +376,7 @@ impl Bed {
             self.answers(step);
             if (self.line.now - Instant::ZERO) % period == Duration::ZERO {
                 self.decide();
-                self.look();
+                self.note_state();
             }
         }
         self.control = self.control.clone();
@@ -440,7 +440,7 @@ fn rl_aqm(params: rlaqm::Params) -> rlaqm::RlAqm {
 fn a3c() -> a3c::A3c {
     let inputs = a3c::READINGS.iter().map(|r| match r.name {
         "drop_prob" => input(r.name, 0.25, 4.0),
-        _ => input(r.name, 0.0, 1.0 / r.most),
+        _ => input(r.name, 0.0, 1.0 / r.max),
     });
     let head = |name: &str, activation| Head {
         name: name.into(),
@@ -477,7 +477,7 @@ fn lfq(params: lfq::Params) -> lfq::Lfq {
 struct Erratic {
     period: Duration,
     draw: Rng,
-    told: [f32; 3],
+    counts: [f32; 3],
     broken: bool,
 }
 
@@ -486,7 +486,7 @@ impl Erratic {
         Self {
             period,
             draw: Rng::new(1, "erratic"),
-            told: [0.0; 3],
+            counts: [0.0; 3],
             broken: false,
         }
     }
@@ -536,22 +536,22 @@ impl Control for Erratic {
     fn on_arrival(&mut self, _: &Arrival) -> Decision {
         match self.draw.below(3) {
             0 => Decision::KEEP,
-            1 if self.told[2] > 0.0 => Decision::Ask,
+            1 if self.counts[2] > 0.0 => Decision::Ask,
             _ => Decision::Set(self.any()),
         }
     }
     fn on_departure(&mut self, _: &Departure) {
-        self.told[0] += 1.0;
+        self.counts[0] += 1.0;
     }
     fn on_drop(&mut self, _: &Loss) {
-        self.told[1] += 1.0;
+        self.counts[1] += 1.0;
     }
     fn ask_outside(&mut self) -> bool {
-        self.told[2] = 1.0;
+        self.counts[2] = 1.0;
         true
     }
     fn question(&self) -> &[f32] {
-        &self.told
+        &self.counts
     }
     fn answered(&mut self, sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
         assert!(sub_queue.is_none_or(|sub| sub < SUBS));
@@ -572,8 +572,8 @@ impl Control for Erratic {
     }
     fn explain(&self) -> Option<Explanation<'_>> {
         Some(Explanation {
-            inputs: &self.told,
-            action: self.told[1],
+            inputs: &self.counts,
+            action: self.counts[1],
         })
     }
 }

@@ -165,7 +165,7 @@ fn errors_name_file_line_key_and_remedy() {
         ),
         (
             "[link]\nrate = \"1mbit\"\nqueue = \"htb\"\n[[class]]\nid = \"1:2\"\nparent = \"1:1\"\nrate = \"1mbit\"",
-            "home.toml:3: link.queue: htb: a class has a parent that is not there",
+            "home.toml:3: link.queue: htb: a class names a parent that does not exist",
         ),
         (
             "[link]\nrate = \"1mbit\"\nqueue = \"htb\"\n[[class]]\nid = \"1:2\"\nrate = \"1mbit\"\ndirection = \"up\"",

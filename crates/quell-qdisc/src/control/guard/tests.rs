@@ -91,7 +91,7 @@ fn without_a_fault_the_learned_controller_decides() {
 }
 
 #[test]
-fn knobs_beyond_their_range_are_brought_back() {
+fn knobs_beyond_their_range_are_clamped() {
     let mut g = guard(Params {
         drop: (0.0, 0.015),
         ..Params::default()
@@ -101,7 +101,7 @@ fn knobs_beyond_their_range_are_brought_back() {
 }
 
 #[test]
-fn an_impossible_reading_brings_the_classic_controller_in_at_once_and_quiet_the_learned_one_back() {
+fn after_an_impossible_reading_the_classic_controller_decides_until_a_quiet_time_has_passed() {
     let mut g = guard(Params::default());
     run(&mut g, 1, 3);
     let mut rng = Rng::new(1, "guard");
@@ -231,7 +231,7 @@ fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
     assert!(!g.trusts() && g.stats().late == 1);
     let mut rng = Rng::new(1, "guard");
     let reading = |n: u64| Gauges {
-        now: Instant::ZERO + n * LOOK,
+        now: Instant::ZERO + n * CHECK_PERIOD,
         ..busy(n)
     };
     g.clock = None;
@@ -250,7 +250,7 @@ fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
 }
 
 #[test]
-fn a_network_of_limits_whose_answers_are_not_numbers_is_not_followed() {
+fn a_network_of_limits_whose_answers_are_not_numbers_is_rejected() {
     let mut g = flows(f32::MAX);
     assert_eq!(arrive(&mut g, 0), Some(1000), "a number, however large");
     let policy = lfq::tests::broken();
@@ -266,7 +266,7 @@ fn a_network_of_limits_whose_answers_are_not_numbers_is_not_followed() {
 }
 
 #[test]
-fn a_network_whose_answers_are_not_numbers_is_not_followed() {
+fn a_network_whose_answers_are_not_numbers_is_rejected() {
     // The weights are finite, but with a delay of 25 ms the value of each action is infinite.
     let mut g = Guard::new(Params::default(), learned(f32::MAX), classic());
     run(&mut g, 1, 100);
@@ -284,7 +284,7 @@ fn growing(n: u64) -> Gauges {
 }
 
 #[test]
-fn a_controller_without_effect_on_a_growing_delay_is_not_followed() {
+fn a_controller_without_effect_on_a_growing_delay_is_rejected() {
     // All steps have the same value: it takes the first, which leaves the probability unchanged.
     let learned = rlaqm::RlAqm::new(rlaqm::Params::default(), network(0.0, 0.0)).unwrap();
     let mut g = Guard::new(Params::default(), Box::new(learned), classic());
@@ -306,7 +306,7 @@ fn a_controller_without_effect_on_a_growing_delay_is_not_followed() {
 }
 
 #[test]
-fn flow_limits_that_never_change_while_the_delay_grows_are_not_followed() {
+fn flow_limits_that_never_change_while_the_delay_grows_are_rejected() {
     let mut g = flows(f32::MAX);
     let mut rng = Rng::new(1, "guard");
     for n in 1..100 {
@@ -314,7 +314,7 @@ fn flow_limits_that_never_change_while_the_delay_grows_are_not_followed() {
             arrive(&mut g, 15 * n + k);
         }
         let gauges = Gauges {
-            now: Instant::ZERO + n * LOOK,
+            now: Instant::ZERO + n * CHECK_PERIOD,
             ..growing(n)
         };
         g.decide(&gauges, &mut [], &mut rng);

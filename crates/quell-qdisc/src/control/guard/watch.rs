@@ -22,7 +22,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Returns whether, for `patience`, the delay has been above `bound`, has not fallen by a
+    /// Returns whether, for `span`, the delay has been above `bound`, has not fallen by a
     /// tenth, and no decision has become tighter. `proposed` is the tightness of the tightest
     /// decision since the last call; `in_force` is that of the knobs in force, if another
     /// controller decides.
@@ -31,7 +31,7 @@ impl Watch {
         gauges: &Gauges,
         proposed: f64,
         in_force: Option<f64>,
-        (bound, patience): (Duration, Duration),
+        (bound, span): (Duration, Duration),
     ) -> bool {
         let delay = gauges.head_age;
         // While the link has no rate, no knob changes the delay.
@@ -51,7 +51,7 @@ impl Watch {
             self.since = Some(here);
             return false;
         }
-        gauges.now.saturating_since(start.now) >= patience
+        gauges.now.saturating_since(start.now) >= span
     }
 }
 
@@ -68,9 +68,9 @@ mod tests {
     use crate::time::{MS, SEC};
 
     /// Whether it is stuck after each second, given that second's delay (ms) and decision.
-    fn looks(each: &[(u64, f64)]) -> Vec<bool> {
+    fn stuck_at(each: &[(u64, f64)]) -> Vec<bool> {
         let mut watch = Watch::default();
-        let look = |(n, (delay, answer)): (usize, &(u64, f64))| {
+        let is_stuck = |(n, (delay, answer)): (usize, &(u64, f64))| {
             let gauges = Gauges {
                 now: Instant::from_secs(n as u64),
                 head_age: *delay * MS,
@@ -79,23 +79,23 @@ mod tests {
             };
             watch.is_stuck(&gauges, *answer, None, (250 * MS, 2 * SEC))
         };
-        each.iter().enumerate().map(look).collect()
+        each.iter().enumerate().map(is_stuck).collect()
     }
 
     #[test]
     fn a_decision_that_stays_while_the_delay_grows_is_stuck() {
         let grows = [(100, 0.0), (300, 0.0), (500, 0.0), (700, 0.0), (900, 0.0)];
-        assert_eq!(looks(&grows), [false, false, false, true, true]);
+        assert_eq!(stuck_at(&grows), [false, false, false, true, true]);
     }
 
     #[test]
     fn tighter_decisions_or_a_falling_delay_are_not_stuck() {
         let tightens = [(300, 0.0), (500, 0.1), (700, 0.2), (900, 0.3), (999, 0.4)];
-        assert!(!looks(&tightens).contains(&true));
+        assert!(!stuck_at(&tightens).contains(&true));
         let falls = [(900, 0.1), (800, 0.1), (700, 0.1), (600, 0.1), (500, 0.1)];
-        assert!(!looks(&falls).contains(&true));
+        assert!(!stuck_at(&falls).contains(&true));
         // Alternating decisions do not help against a growing delay.
         let wiggles = [(300, 0.2), (500, 0.1), (700, 0.2), (900, 0.1), (999, 0.2)];
-        assert!(looks(&wiggles)[4]);
+        assert!(stuck_at(&wiggles)[4]);
     }
 }

@@ -246,11 +246,11 @@ fn pairs<T: Copy, const BYTES: usize>(
 ) -> Result<Vec<[T; 2]>, Error> {
     if tensor.dtype() != dtype || tensor.shape() != [size, 2] {
         let (found, shape) = (tensor.dtype(), tensor.shape());
-        return Err(Error::new(format!(
-            "{found} {shape:?} where {dtype} [{size}, 2] is due"
-        ))
-        .remedy(RETRAIN)
-        .under(name));
+        return Err(
+            Error::new(format!("{found} {shape:?} instead of {dtype} [{size}, 2]"))
+                .remedy(RETRAIN)
+                .under(name),
+        );
     }
     let (numbers, _) = tensor.data().as_chunks::<BYTES>();
     let (rows, _) = numbers.as_chunks::<2>();
@@ -489,12 +489,12 @@ mod tests {
             ("q", Dtype::F64, vec![29, 2], floats(58, 1.0)),
             visits(),
         ]));
-        assert!(e.contains("q: F64 [29, 2] where F64 [30, 2] is due"), "{e}");
+        assert!(e.contains("q: F64 [29, 2] instead of F64 [30, 2]"), "{e}");
         let e = error(&with_tensors(vec![
             ("q", Dtype::F32, vec![30, 2], vec![0; 240]),
             visits(),
         ]));
-        assert!(e.contains("q: F32 [30, 2] where F64 [30, 2] is due"), "{e}");
+        assert!(e.contains("q: F32 [30, 2] instead of F64 [30, 2]"), "{e}");
         let e = error(&with_tensors(vec![
             q(),
             visits(),

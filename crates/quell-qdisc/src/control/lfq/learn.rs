@@ -575,7 +575,7 @@ impl learn::Learner for Learner {
     }
 
     /// Trains if there is a batch of new experiments; returns actor and critic.
-    fn turn(&mut self) -> Option<Update> {
+    fn train(&mut self) -> Option<Update> {
         if self.rewards.len() < BATCH {
             return None;
         }

@@ -153,7 +153,7 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
         c.flows.push(Flow::new(Instant::ZERO));
         let (mut naive, mut rng) = (Naive::default(), Rng::new(5, "t"));
         let (mut now, mut held, mut last_loss) = (0, 0u32, 0.0);
-        let (mut limits, mut asked) = (Vec::new(), 0);
+        let (mut limits, mut evaluations) = (Vec::new(), 0);
         for step in 0..600u64 {
             now += rng.below((3 * MS).as_nanos());
             let t = seconds(Duration::from_nanos(now));
@@ -174,7 +174,7 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
                         let y = c.policy.forward(&x, &mut scratch)[0];
                         let limit = f64::from(y.round().clamp(1.0, 1000.0));
                         naive.limits.push(limit);
-                        asked += 1;
+                        evaluations += 1;
                     }
                     for (i, (a, b)) in c
                         .inputs
@@ -207,7 +207,7 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
                 held -= 1;
             }
         }
-        assert!(asked > 20 && naive.departures.len() > 64 && last_loss > 0.0);
+        assert!(evaluations > 20 && naive.departures.len() > 64 && last_loss > 0.0);
         limits.dedup();
         assert!(limits.len() > 2, "the limit moved: {limits:?}");
     }
@@ -249,16 +249,16 @@ fn a_packet_joins_if_those_before_it_are_fewer_than_the_limit() {
 }
 
 #[test]
-fn the_network_is_asked_at_the_first_and_each_tenth_packet() {
+fn the_network_decides_at_the_first_and_each_tenth_packet() {
     let mut c = controller(constant(5.0));
-    let asked: Vec<usize> = (0..25)
+    let decided: Vec<usize> = (0..25)
         .filter(|_| {
             let before = c.flows.first().map(|f| f.limits);
             arrive(&mut c, Instant::ZERO, 0);
             before != Some(c.flows[0].limits)
         })
         .collect();
-    assert_eq!(asked, [0, 10, 20]);
+    assert_eq!(decided, [0, 10, 20]);
 }
 
 #[test]

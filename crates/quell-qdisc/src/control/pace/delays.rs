@@ -244,11 +244,11 @@ impl Delays {
     /// Whether at least two thirds of the sources have a smallest delay in the window of at least
     /// [`STEADY`] of their largest.
     pub(super) fn are_steady(&self) -> bool {
-        let heard = self.sources.iter().filter(|of| of.smallest < Duration::MAX);
+        let recent = self.sources.iter().filter(|of| of.smallest < Duration::MAX);
         let steady =
             |of: &&Source| of.smallest.as_nanos() as f64 >= of.largest.as_nanos() as f64 * STEADY;
-        let steady = heard.clone().filter(steady).count();
-        3 * steady >= 2 * heard.count()
+        let steady = recent.clone().filter(steady).count();
+        3 * steady >= 2 * recent.count()
     }
 
     /// Sets [`Source::longer`] to the smallest delay of the window, for twice [`BASE`].

@@ -38,9 +38,9 @@ const FIRST_PAUSE: u32 = 500;
 /// Longest pause, in decisions.
 const MAX_PAUSE: u32 = 16_000;
 /// Decisions from one training step of the learner to the next.
-const TURN_DECISIONS: usize = 250;
+const STEP_DECISIONS: usize = 250;
 /// Batches of a training step.
-const TURN_BATCHES: usize = 32;
+const STEP_BATCHES: usize = 32;
 /// Decisions before the first network is tried.
 const FIRST: u64 = 3000;
 /// Learning rate of Adam.
@@ -326,7 +326,7 @@ pub struct Learner {
     /// All decisions so far.
     seen: u64,
     /// Training steps so far.
-    turns: u64,
+    steps: u64,
 }
 
 impl Learner {
@@ -337,7 +337,7 @@ impl Learner {
             actions: Vec::new(),
             since: 0,
             seen: 0,
-            turns: 0,
+            steps: 0,
         })
     }
 }
@@ -357,18 +357,18 @@ impl learn::Learner for Learner {
     }
 
     /// Returns the network only once it may be tried.
-    fn turn(&mut self) -> Option<Update> {
-        if self.since < TURN_DECISIONS {
+    fn train(&mut self) -> Option<Update> {
+        if self.since < STEP_DECISIONS {
             return None;
         }
         self.since = 0;
-        self.turns += 1;
+        self.steps += 1;
         self.dqn.keep(&self.inputs, &self.actions);
         // Transitions of the last decisions need rewards that are still to come.
         let done = self.actions.len().saturating_sub(self.dqn.horizon());
         self.inputs.drain(..self.dqn.width() * done);
         self.actions.drain(..done);
-        self.dqn.fit(TURN_BATCHES, RATE, self.turns).ok()?;
+        self.dqn.fit(STEP_BATCHES, RATE, self.steps).ok()?;
         (self.seen >= FIRST).then(|| Update {
             network: self.dqn.followed().clone(),
             critic: None,

@@ -125,7 +125,7 @@ fn each_action_is_its_step_of_table_1_and_p_stays_within_0_and_one_half() {
 }
 
 #[test]
-fn an_empty_queue_takes_a_tenth_off_whatever_the_network_says() {
+fn an_empty_queue_lowers_the_probability_by_a_tenth_whatever_the_network_decides() {
     let mut c = controller(Params::default(), always(1));
     let gauges: Vec<_> = (1..=12)
         .map(|n| busy(n, 30))
@@ -135,7 +135,7 @@ fn an_empty_queue_takes_a_tenth_off_whatever_the_network_says() {
 }
 
 #[test]
-fn without_heuristics_the_network_is_asked_about_an_empty_queue_too() {
+fn without_heuristics_the_network_decides_also_for_an_empty_queue() {
     let bare = Params {
         heuristics: false,
         ..Params::default()

@@ -118,14 +118,14 @@ impl<P: Packet> Cake<P> {
             tin.config = config(&self.params, i, rate);
         }
         self.byte_time = self.tins[0].config.byte_time;
-        let most = MAX_PACKETS * u64::from(MTU);
+        let max = MAX_PACKETS * u64::from(MTU);
         self.memory = match (self.params.memory_limit, rate) {
-            (0, 0) => most,
+            (0, 0) => max,
             (0, rate) => {
                 // Four times the bandwidth-delay product.
                 let four = u128::from(rate) * u128::from(self.params.rtt.as_nanos()) * 4
                     / u128::from(SEC.as_nanos());
-                u64::from(num::low_u32(num::low_u64(four))).clamp(MIN_MEMORY, most)
+                u64::from(num::low_u32(num::low_u64(four))).clamp(MIN_MEMORY, max)
             }
             (limit, _) => limit,
         };
@@ -169,7 +169,7 @@ impl<P: Packet> Cake<P> {
 
     /// Subtracts a packet from the queued packets and bytes.
     #[inline]
-    fn forget(&mut self, packet: &P) {
+    fn uncount(&mut self, packet: &P) {
         self.packets -= 1;
         self.bytes -= u64::from(packet.len());
     }
@@ -193,7 +193,7 @@ impl<P: Packet> Cake<P> {
         let wakes = law.queue_full(&tin.config.cobalt, now);
         tin.stats.unresponsive_flows += u32::from(wakes);
         tin.stats.drops += 1;
-        self.forget(&packet);
+        self.uncount(&packet);
         if self.params.ingress {
             self.charge(now, at, packet.len(), true);
         }
@@ -218,7 +218,7 @@ impl<P: Packet> Cake<P> {
         };
         let ack = tin.flows.remove(flow, place);
         tin.stats.ack_drops += 1;
-        self.forget(&ack);
+        self.uncount(&ack);
         if self.params.ingress {
             self.charge(now, at, ack.len(), true);
         }
@@ -349,7 +349,7 @@ impl<P: Packet> Cake<P> {
             let marked = u64::from(law.ecn_marked);
             let last = tin.flows.get(flow).packets() == 0;
             self.marks += marked;
-            self.forget(&packet);
+            self.uncount(&packet);
             // A flow's last packet is never dropped.
             if let Some(cause) = cause.filter(|_| !last) {
                 self.tins[at].stats.drops += 1;

@@ -150,7 +150,7 @@ fn a_late_caller_gets_what_the_schedule_owes() {
 }
 
 #[test]
-fn a_link_that_shapes_leaves_cake_only_to_tune() {
+fn with_a_link_rate_cake_tunes_and_delays_nothing() {
     let mut q = Cake::new(Params {
         bandwidth: Bandwidth::Link(Rate::from_mbit(1)),
         ..Params::default()
@@ -314,7 +314,7 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
     let mut now = Instant::ZERO;
     while take(&mut q, now, &mut Vec::new()).hash != 1 {}
     take(&mut q, now, &mut Vec::new());
-    assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::Decaying);
+    assert_eq!(q.tins[0].flows.get(1).list(), FlowList::Decaying);
     // Each dequeue lowers the count by one; then the flow leaves.
     for _ in 0..40 {
         now += 50 * MS;
@@ -322,7 +322,7 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
         take(&mut q, now, &mut Vec::new());
     }
     assert_eq!(
-        (q.tins[0].states[1].law.count, q.tins[0].flows.get(1).turn()),
+        (q.tins[0].states[1].law.count, q.tins[0].flows.get(1).list()),
         (0, FlowList::Off)
     );
 }
@@ -336,7 +336,7 @@ fn a_decaying_flow_that_gets_a_packet_is_sparse_again() {
     while take(&mut q, Instant::ZERO, &mut Vec::new()).hash != 1 {}
     take(&mut q, Instant::ZERO, &mut Vec::new());
     put(&mut q, Instant::ZERO, 1, 1, 100);
-    assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::New);
+    assert_eq!(q.tins[0].flows.get(1).list(), FlowList::New);
     assert_eq!(take(&mut q, Instant::ZERO, &mut Vec::new()).hash, 1);
 }
 
@@ -667,7 +667,7 @@ fn the_ack_filter_drops_superfluous_acks_of_a_connection() {
 }
 
 #[test]
-fn more_hosts_than_places_share_them_and_nothing_is_lost_count_of() {
+fn hosts_beyond_the_table_share_entries_and_counts_return_to_0() {
     // Every flow has hosts of its own, and the hashes of all hosts fall into one set of eight.
     let mut q = Cake::new(Params::default());
     let labels = |hash| Labels {

@@ -224,17 +224,17 @@ impl<P: Packet> Tin<P> {
         self.tags[queue as usize] = hash;
         let flow = self.flow_of(queue);
         if moves_in {
-            self.settle(flow, labels, isolation);
+            self.set_hosts(flow, labels, isolation);
         }
         flow
     }
 
     /// Sets the hosts of the flow that has just got a queue. If the queue is bulk, it moves from
     /// the counts of its previous hosts to those of the new ones.
-    fn settle(&mut self, flow: FlowId, labels: &Labels, isolation: Isolation) {
+    fn set_hosts(&mut self, flow: FlowId, labels: &Labels, isolation: Isolation) {
         let bulk = self.states[flow as usize].set == Set::Bulk;
         if bulk {
-            self.weigh(flow, isolation, false);
+            self.count_bulk(flow, isolation, false);
         }
         if isolation.weighs_source() {
             self.states[flow as usize].source = self.host(SOURCE, labels.source);
@@ -243,7 +243,7 @@ impl<P: Packet> Tin<P> {
             self.states[flow as usize].destination = self.host(DESTINATION, labels.destination);
         }
         if bulk {
-            self.weigh(flow, isolation, true);
+            self.count_bulk(flow, isolation, true);
         }
     }
 
@@ -262,7 +262,7 @@ impl<P: Packet> Tin<P> {
     }
 
     /// Adds a bulk flow to the counts of its hosts (`more`), or subtracts it.
-    fn weigh(&mut self, flow: FlowId, isolation: Isolation, more: bool) {
+    fn count_bulk(&mut self, flow: FlowId, isolation: Isolation, more: bool) {
         let FlowState {
             source,
             destination,
@@ -295,7 +295,7 @@ impl<P: Packet> Tin<P> {
             };
             *count = count.wrapping_add_signed(if more { 1 } else { -1 });
             if set == Set::Bulk {
-                self.weigh(flow, isolation, more);
+                self.count_bulk(flow, isolation, more);
             }
         }
     }
@@ -334,11 +334,11 @@ impl<P: Packet> Tin<P> {
         let asleep = law.queue_empty(&self.config.cobalt, now);
         let rests = law.p_drop == 0 && law.count == 0 && law.drop_next <= now;
         self.stats.unresponsive_flows -= u32::from(asleep);
-        let (turn, set) = match rests {
+        let (list, set) = match rests {
             true => (FlowList::Off, Set::None),
             false => (FlowList::Decaying, Set::Decaying),
         };
-        self.flows.move_to(flow, turn);
+        self.flows.move_to(flow, list);
         self.count_as(flow, set, isolation);
     }
 

@@ -307,7 +307,7 @@ fn the_limit_drops_arrivals() {
 }
 
 #[test]
-fn parameters_out_of_range_are_told() {
+fn parameters_out_of_range_are_refused() {
     let p = Params {
         interval: Duration::ZERO,
         ..Params::default()

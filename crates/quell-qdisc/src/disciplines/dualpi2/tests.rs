@@ -320,7 +320,7 @@ fn a_base_probability_from_outside_suspends_the_law_until_it_is_released() {
 }
 
 #[test]
-fn it_drops_at_departure_unless_told_to_at_arrival() {
+fn it_drops_at_departure_unless_drop_enqueue_is_set() {
     let mut bed = Bed::new(Params::default());
     bed.add(Instant::ZERO, 3, Ecn::NotEct);
     bed.set_prob(1.0);

@@ -331,7 +331,7 @@ impl Discipline<Handle> for Sink {
 }
 
 #[test]
-fn a_leaf_that_drops_all_that_it_holds_rests_and_the_others_are_asked() {
+fn a_leaf_that_drops_all_its_packets_is_deactivated_and_the_others_are_served() {
     let sink = outside::Params {
         name: "sink".into(),
         rate: Rate::ZERO,
@@ -403,8 +403,8 @@ fn time_at_a_rate_is_calculated_as_in_linux() {
 #[test]
 fn impossible_trees_are_refused() {
     let wrong = |classes| tree(classes).check().expect_err("wrong");
-    assert!(wrong(vec![class(2, 1, 1, 1)]).contains("parent that is not there"));
-    assert!(wrong(vec![class(1, 2, 1, 1), class(2, 1, 1, 1)]).contains("circle"));
+    assert!(wrong(vec![class(2, 1, 1, 1)]).contains("parent that does not exist"));
+    assert!(wrong(vec![class(1, 2, 1, 1), class(2, 1, 1, 1)]).contains("cycle"));
     let twice = vec![class(1, 0, 1, 1), class(1, 0, 1, 1)];
     assert!(wrong(twice).contains("same id"));
     assert!(wrong(vec![class(1, 0, 0, 1)]).contains("needs a rate"));

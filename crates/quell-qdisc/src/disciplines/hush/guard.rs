@@ -68,7 +68,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// With `dry_run` the policy never decides; its proposals are only counted.
+    /// With `dry_run` the policy never decides; its proposals are only recorded.
     pub fn new(dry_run: bool) -> Self {
         Self {
             dry_run,
@@ -94,7 +94,7 @@ impl Guard {
     /// Checks the policy's decision: the settings that it proposes on this reading. `stand_in` is
     /// the target in force while they are not applied. True if the policy decides again from now
     /// on.
-    pub fn turn(
+    pub fn check(
         &mut self,
         now: Instant,
         reading: &Reading,
@@ -104,7 +104,7 @@ impl Guard {
         let quiet = Params::default().quiet.max(10 * reading.round_trip);
         let fault = match reading.is_impossible() {
             true => Some(Fault::OutOfRange),
-            false if self.trusted => self.without_effect(now, reading, quiet),
+            false if self.trusted => self.check_effect(now, reading, quiet),
             false => None,
         };
         if let Some(fault) = fault {
@@ -136,7 +136,7 @@ impl Guard {
 
     /// Returns `Stuck` if the backlog was too long throughout a stretch in which packets left;
     /// while none leave, no law can shorten it.
-    fn without_effect(&mut self, now: Instant, r: &Reading, quiet: Duration) -> Option<Fault> {
+    fn check_effect(&mut self, now: Instant, r: &Reading, quiet: Duration) -> Option<Fault> {
         let here = Stretch {
             began: now,
             last: now,
@@ -188,15 +188,15 @@ mod tests {
         }
     }
 
-    /// Calls [`Guard::turn`] every 10 ms from second `from` to second `to`; returns for each call
+    /// Calls [`Guard::check`] every 10 ms from second `from` to second `to`; returns for each call
     /// whether the policy is then trusted.
-    fn turns(guard: &mut Guard, from: u64, to: u64, queued: u64) -> Vec<bool> {
-        let turn = |i: u64| {
+    fn checks(guard: &mut Guard, from: u64, to: u64, queued: u64) -> Vec<bool> {
+        let check = |i: u64| {
             let now = Instant::from_millis(i * 10);
-            guard.turn(now, &reading(now, queued), &SETTINGS, 5 * MS);
+            guard.check(now, &reading(now, queued), &SETTINGS, 5 * MS);
             guard.trusts()
         };
-        (100 * from..100 * to).map(turn).collect()
+        (100 * from..100 * to).map(check).collect()
     }
 
     #[test]
@@ -204,10 +204,10 @@ mod tests {
     {
         let mut guard = Guard::new(false);
         // A backlog of 200 ms may last for any time.
-        assert!(!turns(&mut guard, 0, 30, 200_000).contains(&false));
-        let looks = turns(&mut guard, 30, 39, 300_000);
-        let changes: Vec<_> = (1..looks.len())
-            .filter(|i| looks[*i] != looks[i - 1])
+        assert!(!checks(&mut guard, 0, 30, 200_000).contains(&false));
+        let trusted = checks(&mut guard, 30, 39, 300_000);
+        let changes: Vec<_> = (1..trusted.len())
+            .filter(|i| trusted[*i] != trusted[i - 1])
             .collect();
         // A stretch may have begun just before; 2 s and then 4 s without the policy, a second with
         // it.
@@ -229,7 +229,7 @@ mod tests {
         for i in 0..2000 {
             let now = Instant::from_millis(i * 10);
             let queued = if i % 90 == 0 { 100_000 } else { 900_000 };
-            guard.turn(now, &reading(now, queued), &SETTINGS, 5 * MS);
+            guard.check(now, &reading(now, queued), &SETTINGS, 5 * MS);
         }
         for i in 2000..4000 {
             let now = Instant::from_millis(i * 10);
@@ -237,14 +237,14 @@ mod tests {
                 round_trip: 200 * MS,
                 ..reading(now, 350_000)
             };
-            guard.turn(now, &far, &SETTINGS, 5 * MS);
+            guard.check(now, &far, &SETTINGS, 5 * MS);
         }
         for i in 4000..5000 {
-            let stands = Reading {
+            let stopped = Reading {
                 sent: 5000 * 10_000,
                 ..reading(Instant::ZERO, 900_000)
             };
-            guard.turn(Instant::from_millis(i * 10), &stands, &SETTINGS, 5 * MS);
+            guard.check(Instant::from_millis(i * 10), &stopped, &SETTINGS, 5 * MS);
         }
         assert!(guard.trusts() && guard.stats().fallbacks == 0, "{guard:?}");
     }
@@ -257,8 +257,8 @@ mod tests {
             (500 * MS + Duration::from_nanos(1), true),
         ] {
             let mut guard = Guard::new(false);
-            for now in (0..3).map(|turn| Instant::ZERO + turn * pause) {
-                guard.turn(now, &reading(now, 900_000), &SETTINGS, 5 * MS);
+            for now in (0..3).map(|k| Instant::ZERO + k * pause) {
+                guard.check(now, &reading(now, 900_000), &SETTINGS, 5 * MS);
             }
             assert_eq!(guard.trusts(), trusted, "{pause:?}");
         }
@@ -277,15 +277,15 @@ mod tests {
             },
         ] {
             let mut guard = Guard::new(false);
-            guard.turn(Instant::from_secs(1), &bad, &SETTINGS, 5 * MS);
+            guard.check(Instant::from_secs(1), &bad, &SETTINGS, 5 * MS);
             assert!(!guard.trusts());
-            assert!(!guard.turn(
+            assert!(!guard.check(
                 Instant::from_secs(2) - Duration::from_nanos(1),
                 &reading(Instant::from_secs(2), 0),
                 &SETTINGS,
                 5 * MS
             ));
-            assert!(guard.turn(
+            assert!(guard.check(
                 Instant::from_secs(2),
                 &reading(Instant::from_secs(2), 0),
                 &SETTINGS,

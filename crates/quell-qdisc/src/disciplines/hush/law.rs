@@ -42,7 +42,7 @@ pub struct Law {
     target_bytes: u64,
     cap_bytes: u64,
     /// Time at which the backlog will have been above target for the wait; 0 while it is below.
-    ripe: Instant,
+    act_from: Instant,
     /// Earliest time of the next action.
     next: Instant,
     /// True in an episode of actions.
@@ -69,7 +69,7 @@ impl Default for Law {
         Self {
             target_bytes: u64::MAX,
             cap_bytes: u64::MAX,
-            ripe: Instant::ZERO,
+            act_from: Instant::ZERO,
             next: Instant::ZERO,
             acting: false,
             count: 0,
@@ -98,7 +98,7 @@ impl Law {
         self.trough = self.trough.min(bytes);
         self.peak = self.peak.max(bytes);
         if bytes < self.target_bytes {
-            self.ripe = Instant::ZERO;
+            self.act_from = Instant::ZERO;
             if self.acting {
                 self.acting = false;
                 self.ended = now;
@@ -113,10 +113,10 @@ impl Law {
         if bytes > self.cap_bytes {
             return Verdict::Drop;
         }
-        if self.ripe == Instant::ZERO {
-            self.ripe = now.saturating_add(s.wait);
+        if self.act_from == Instant::ZERO {
+            self.act_from = now.saturating_add(s.wait);
         }
-        if now < self.ripe {
+        if now < self.act_from {
             return Verdict::Pass;
         }
         if !self.acting {

@@ -60,13 +60,13 @@ pub struct Link {
     /// Time from which the link has nothing to send; [`NEVER`] while it has.
     idle_since: Instant,
     /// A dequeue has found the queue empty since the last arrival.
-    asked: bool,
+    seen_empty: bool,
     /// Idle time in this period.
-    idle_ns: Duration,
+    idle_time: Duration,
     /// Time at which a packet last arrived at an idle link; 0 before the first.
     idle_at: Instant,
     /// Idle time since the rate was last measured.
-    idle_ns_of_rate: Duration,
+    idle_time_since_rate: Duration,
     /// Bytes sent in total, and up to the last measurement of the rate.
     sent: u64,
     sent_before: u64,
@@ -78,8 +78,8 @@ pub struct Link {
     idle: i64,
     /// See [`Link::flows`].
     active: u32,
-    /// ln of the effective number of flows; see [`Link::ln_equals`].
-    ln_equals: i64,
+    /// ln of the effective number of flows; see [`Link::ln_effective_flows`].
+    ln_effective_flows: i64,
     round_trip: Duration,
     /// The clock of the decay of steady service: e-folds with [`fixed::Q`] fractional bits. It
     /// wraps after 65,536 e-folds, at least five hours; a flow that returns just then keeps its old
@@ -103,17 +103,17 @@ impl Default for Link {
             last: Instant::ZERO,
             since: Instant::ZERO,
             idle_since: Instant::ZERO,
-            asked: true,
-            idle_ns: Duration::ZERO,
+            seen_empty: true,
+            idle_time: Duration::ZERO,
             idle_at: Instant::ZERO,
-            idle_ns_of_rate: Duration::ZERO,
+            idle_time_since_rate: Duration::ZERO,
             sent: 0,
             sent_before: 0,
             rate: 0,
             per_byte: 0,
             idle: (1 << 30) / 50,
             active: 1,
-            ln_equals: 0,
+            ln_effective_flows: 0,
             round_trip: PRIOR,
             folds: 0,
             weight: weight(PRIOR),
@@ -161,8 +161,8 @@ impl Link {
     /// ln of the number of flows, each counted by its share of the service: (sum of service)^2 /
     /// (sum of squares), 1 to [`Link::flows`]. Beside a download, ten flows with little traffic
     /// hardly count. [`fixed::Q`] fractional bits.
-    pub fn ln_equals(&self) -> i64 {
-        self.ln_equals
+    pub fn ln_effective_flows(&self) -> i64 {
+        self.ln_effective_flows
     }
     /// Share of the time in which the link had nothing to send, with 30 fractional bits.
     pub fn idle(&self) -> i64 {
@@ -207,7 +207,7 @@ impl Link {
 
     /// Updates a flow's steady service and its excess to the clock's time.
     #[cold]
-    fn fade(&mut self, flow: FlowId) {
+    fn update_steady(&mut self, flow: FlowId) {
         let f = &mut self.flows[flow as usize];
         f.steady = f.steady(self.folds);
         f.at = self.folds;
@@ -235,7 +235,7 @@ impl Link {
         }
         let mut f = of_flow(&mut self.flows, flow);
         if f.at != self.folds {
-            self.fade(flow);
+            self.update_steady(flow);
             f = &mut self.flows[flow as usize];
         }
         if len <= SMALL {
@@ -262,10 +262,10 @@ impl Link {
         if idle > Duration::ZERO {
             self.idle_at = now;
         }
-        self.idle_ns += idle;
-        self.idle_ns_of_rate += now.saturating_since(self.idle_since.max(self.since));
+        self.idle_time += idle;
+        self.idle_time_since_rate += now.saturating_since(self.idle_since.max(self.since));
         self.idle_since = NEVER;
-        self.asked = false;
+        self.seen_empty = false;
     }
 
     /// A packet of a flow left; `last`: the queue is empty now.
@@ -273,7 +273,7 @@ impl Link {
     pub fn departed(&mut self, now: Instant, flow: FlowId, len: u32, last: bool) {
         let mut f = of_flow(&mut self.flows, flow);
         if f.at != self.folds {
-            self.fade(flow);
+            self.update_steady(flow);
             f = &mut self.flows[flow as usize];
         }
         f.served = f.served.saturating_add(len);
@@ -293,8 +293,8 @@ impl Link {
     /// transmitted.
     #[inline]
     pub fn found_empty(&mut self, now: Instant) {
-        if !self.asked {
-            self.asked = true;
+        if !self.seen_empty {
+            self.seen_empty = true;
             self.idle_since = match self.idle_since {
                 NEVER => now,
                 since => since.max(now),
@@ -308,7 +308,8 @@ impl Link {
         let span = now.saturating_since(self.last);
         if span > Duration::ZERO {
             let idle = num::low_u64(
-                (u128::from(self.idle_ns.min(span).as_nanos()) << 30) / u128::from(span.as_nanos()),
+                (u128::from(self.idle_time.min(span).as_nanos()) << 30)
+                    / u128::from(span.as_nanos()),
             )
             .cast_signed();
             let memory = (10 * self.round_trip).max(SEC / 2);
@@ -318,7 +319,7 @@ impl Link {
             self.forget(span);
             self.decay(span);
         }
-        self.idle_ns = Duration::ZERO;
+        self.idle_time = Duration::ZERO;
         self.last = now;
         self.due = now + PERIOD;
     }
@@ -327,7 +328,7 @@ impl Link {
     /// than a period to send enough bytes.
     fn measure_rate(&mut self, now: Instant) {
         let span = now.saturating_since(self.since);
-        let busy = span.saturating_sub(self.idle_ns_of_rate);
+        let busy = span.saturating_sub(self.idle_time_since_rate);
         let bytes = self.sent - self.sent_before;
         if bytes > 2 * u64::from(MTU) && 10 * busy > span {
             let rate = num::low_u64(
@@ -340,7 +341,8 @@ impl Link {
         } else if span < SEC && bytes > 0 {
             return;
         }
-        (self.sent_before, self.idle_ns_of_rate, self.since) = (self.sent, Duration::ZERO, now);
+        (self.sent_before, self.idle_time_since_rate, self.since) =
+            (self.sent, Duration::ZERO, now);
     }
 
     /// Counts the active flows and their effective number, and averages their round trips.
@@ -363,10 +365,10 @@ impl Link {
             }
         }
         self.active = n.max(1);
-        let most = fixed::ln(self.active.into());
-        self.ln_equals = match squares {
-            0 => most,
-            _ => (2 * fixed::ln(served) - fixed::ln(squares)).clamp(0, most),
+        let max = fixed::ln(self.active.into());
+        self.ln_effective_flows = match squares {
+            0 => max,
+            _ => (2 * fixed::ln(served) - fixed::ln(squares)).clamp(0, max),
         };
         if known > 0 {
             self.round_trip = Duration::from_nanos(fixed::exp(sum / known));
@@ -381,7 +383,7 @@ impl Link {
         self.folds = self.folds.wrapping_add(past);
         self.total = fixed::scaled(self.total, -i64::from(past));
         self.weight = weight(self.round_trip);
-        let counted = fixed::power(self.ln_equals, COUNTED_BITS).min(self.active.into());
+        let counted = fixed::power(self.ln_effective_flows, COUNTED_BITS).min(self.active.into());
         let mean = self.total / counted;
         self.twentieth = mean / 20;
         self.ln_mean = fixed::ln(mean + self.twentieth + 1);
@@ -436,7 +438,7 @@ mod tests {
         let now = steady(&mut link, Instant::from_secs(1), 1000, true);
         // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not a
         // dequeue finds the queue empty.
-        for asks in [false, true] {
+        for dequeues in [false, true] {
             let mut link = link.clone();
             for i in 0..8000 {
                 let now = now + i * MS;
@@ -445,7 +447,7 @@ mod tests {
                     link.update(now);
                 }
                 link.departed(now, 0, 1000, true);
-                if asks {
+                if dequeues {
                     link.found_empty(now + Duration::from_nanos(666_667));
                 }
             }

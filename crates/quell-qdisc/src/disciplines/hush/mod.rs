@@ -159,7 +159,7 @@ pub struct Hush<P> {
     stand_in: Box<StandIn>,
     marks: u64,
     /// Marks still to be made on each flow's next arrivals ([`Params::mark_next`]).
-    owed: Vec<u32>,
+    deferred_marks: Vec<u32>,
 }
 
 impl<P: Packet> Hush<P> {
@@ -188,7 +188,7 @@ impl<P: Packet> Hush<P> {
             by_deadline: !params.dry_run && params.order != Order::Single,
             stand_in: Box::new(StandIn::new(params.ecn && !params.mark_next)),
             marks: 0,
-            owed: Vec::new(),
+            deferred_marks: Vec::new(),
             params,
         }
     }
@@ -231,7 +231,7 @@ impl<P: Packet> Hush<P> {
             _ => {
                 let (flows, link, shares) = (&self.flows, &self.link, &self.shares);
                 let of = |flow| shares.score(flows, link, flow);
-                Some(self.scores.most(of))
+                Some(self.scores.highest(of))
             }
         }
     }
@@ -300,7 +300,7 @@ impl<P: Packet> Hush<P> {
 
     /// The packet that would be sent next.
     fn next_head(&self) -> Option<&P> {
-        let first = |turn| self.flows.first(turn);
+        let first = |list| self.flows.first(list);
         let flow = match self.params.order {
             _ if self.by_deadline => self.deadlines.next(),
             Order::Single => Some(0),
@@ -321,7 +321,7 @@ impl<P: Packet> Hush<P> {
             sent: self.link.sent(),
         };
         let target = self.stand_in.target();
-        if (self.guard).turn(now, &reading, &self.settings, target) {
+        if (self.guard).check(now, &reading, &self.settings, target) {
             // The policy is trusted again: the law's state is from before it was suspended.
             self.law = Law::default();
         }
@@ -353,16 +353,16 @@ impl<P: Packet> Hush<P> {
 
     /// Applies the law before a packet leaves.
     #[inline(always)]
-    fn obey<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
+    fn apply_law<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
         if verdict != Verdict::Pass {
-            self.carry_out(now, verdict, drops);
+            self.apply_verdict(now, verdict, drops);
         }
     }
 
     /// Drops packets while the backlog is above the cap, or marks or drops one packet.
     #[cold]
-    fn carry_out<D: Drops<P>>(&mut self, now: Instant, mut verdict: Verdict, drops: &mut D) {
+    fn apply_verdict<D: Drops<P>>(&mut self, now: Instant, mut verdict: Verdict, drops: &mut D) {
         // The last packet is neither marked nor dropped, whatever its size.
         while verdict != Verdict::Pass && self.flows.len() > 1 {
             self.law.actions += 1;
@@ -373,13 +373,13 @@ impl<P: Packet> Hush<P> {
                 self.act(now, flow, drops);
                 return;
             }
-            self.give_up(now, flow, drops);
+            self.drop_head(now, flow, drops);
             verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
         }
     }
 
     /// Drops a flow's head because the law decided so.
-    fn give_up<D: Drops<P>>(&mut self, now: Instant, flow: FlowId, drops: &mut D) {
+    fn drop_head<D: Drops<P>>(&mut self, now: Instant, flow: FlowId, drops: &mut D) {
         self.drop_from(now, flow, DropCause::Early, drops);
         if self.params.order != Order::Single {
             self.place(flow);
@@ -401,7 +401,7 @@ impl<P: Packet> Hush<P> {
             self.marks += 1;
             return;
         }
-        self.give_up(now, flow, drops);
+        self.drop_head(now, flow, drops);
     }
 
     /// Marks the head of a queue, or with [`Params::mark_next`] notes a mark for its flow's next
@@ -416,24 +416,24 @@ impl<P: Packet> Hush<P> {
         let (ecn, hash) = (head.ecn(), head.flow_hash());
         if !matches!(ecn, Ecn::NotEct | Ecn::Ce) {
             let flow = self.flows.flow_of(self.flows.scale(hash));
-            *of_flow(&mut self.owed, flow) += 1;
+            *of_flow(&mut self.deferred_marks, flow) += 1;
         }
         ecn != Ecn::NotEct
     }
 
     /// Marks an arrival if a mark is noted for its flow and it is ECN-capable and not yet marked.
     #[cold]
-    fn pay(&mut self, flow: FlowId, packet: &mut P) {
-        let owed = of_flow(&mut self.owed, flow);
-        if *owed > 0 && !matches!(packet.ecn(), Ecn::NotEct | Ecn::Ce) {
-            *owed -= 1;
+    fn apply_deferred_mark(&mut self, flow: FlowId, packet: &mut P) {
+        let deferred = of_flow(&mut self.deferred_marks, flow);
+        if *deferred > 0 && !matches!(packet.ecn(), Ecn::NotEct | Ecn::Ce) {
+            *deferred -= 1;
             packet.set_ce();
         }
     }
 
     /// Enqueues a packet while flows are not served by deadline.
     #[cold]
-    fn push_otherwise(&mut self, now: Instant, flow: FlowId, packet: P) {
+    fn push_without_deadline(&mut self, now: Instant, flow: FlowId, packet: P) {
         let single = self.params.order == Order::Single;
         let queue = if single { 0 } else { flow };
         self.flows.push(queue, packet).set_enqueued(now);
@@ -445,12 +445,16 @@ impl<P: Packet> Hush<P> {
 
     /// Dequeues while flows are not served by deadline, or when nothing is queued.
     #[cold]
-    fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) -> Dequeued<P> {
+    fn dequeue_without_deadline<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        drops: &mut D,
+    ) -> Dequeued<P> {
         let next = match self.trusted {
             _ if self.flows.count() == 0 => None,
             true if self.flows.is_empty() => None,
             true => {
-                self.obey(now, drops);
+                self.apply_law(now, drops);
                 self.step(now, 0);
                 self.flows.pop(0).map(|packet| (0, packet))
             }
@@ -477,8 +481,8 @@ impl<P: Packet> Hush<P> {
     }
 
     /// Marks the head of a queue if it is ECT(1), its sojourn is above the step, its own flow's
-    /// backlog accounts for that ([`Self::owns`]; [`Order::Single`] does not check it), and more
-    /// than [`MTU`] bytes are queued besides it.
+    /// backlog accounts for that ([`Self::causes_delay`]; [`Order::Single`] does not check it), and
+    /// more than [`MTU`] bytes are queued besides it.
     #[inline(always)]
     fn step(&mut self, now: Instant, queue: FlowId) {
         if self
@@ -498,7 +502,7 @@ impl<P: Packet> Hush<P> {
             && self.params.ecn
             && now.saturating_since(head.enqueued()) > step
             && rest > u64::from(MTU + head.len())
-            && (self.params.order == Order::Single || self.owns(queue, step))
+            && (self.params.order == Order::Single || self.causes_delay(queue, step))
             && self.mark_head(queue)
         {
             self.marks += 1;
@@ -507,7 +511,7 @@ impl<P: Packet> Hush<P> {
 
     /// Whether the backlog would take more than `own` (a constant of the model) times `step` to
     /// drain if each active flow had as much queued as this one.
-    fn owns(&self, flow: FlowId, step: Duration) -> bool {
+    fn causes_delay(&self, flow: FlowId, step: Duration) -> bool {
         let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
         let least = (u128::from(step.as_nanos())
             * u128::from(self.params.model.own.unsigned_abs()))
@@ -522,7 +526,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
         if self.params.mark_next {
-            self.pay(flow, &mut packet);
+            self.apply_deferred_mark(flow, &mut packet);
         }
         self.link.arrived(now, flow, packet.len());
         if self.by_deadline {
@@ -532,7 +536,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             }
             self.scores.raise(flow);
         } else {
-            self.push_otherwise(now, flow, packet);
+            self.push_without_deadline(now, flow, packet);
         }
         if self.full() {
             self.drop_batch(now, drops);
@@ -545,9 +549,9 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             self.learn(now);
         }
         if !self.by_deadline || self.flows.is_empty() {
-            return self.dequeue_otherwise(now, drops);
+            return self.dequeue_without_deadline(now, drops);
         }
-        self.obey(now, drops);
+        self.apply_law(now, drops);
         let Some(flow) = self.deadlines.next() else {
             debug_assert!(false, "a queued packet has a deadline");
             return Dequeued::Empty;

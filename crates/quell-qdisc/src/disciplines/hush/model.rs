@@ -110,7 +110,7 @@ impl Model {
                 return Err(error.remedy("train again with `quell train hush`"));
             }
             _ => {
-                let error = Error::new("no model of hush");
+                let error = Error::new("not a model of hush");
                 return Err(error.remedy("its first line must be `hush 3`"));
             }
         }

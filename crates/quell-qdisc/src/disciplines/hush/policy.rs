@@ -8,7 +8,7 @@
 //! 2. ln (R / 30 ms), R being the geometric mean of the flows' base round trips
 //! 3. ln (s / 1 ms), s being the time that a packet of [`MTU`] bytes takes on the link
 //! 4. ln n, n being the number of active flows, each counted by its share of the service
-//!    ([`Link::ln_equals`])
+//!    ([`Link::ln_effective_flows`])
 //! 5. ln (share of the time in which the link had nothing to send + 0.002) + 4
 //! 6. ln (the law's actions per R + 0.05) + 1
 //! 7. ln (trough / R + 0.01) + 3, the trough being a running mean of the backlog's least drain time
@@ -145,7 +145,7 @@ impl Policy {
     fn features(&self, link: &Link) -> [i64; FEATURES] {
         let round_trip = ln(link.round_trip().as_nanos());
         let packet = ln(link.drain(u64::from(MTU)).as_nanos());
-        let flows = link.ln_equals();
+        let flows = link.ln_effective_flows();
         // ln of `x`, which has `bits` fractional bits, plus `plus`.
         let fraction = |x: i64, bits: u32, plus: f64| {
             let plus = num::whole_i64(plus * (1u64 << bits) as f64);

@@ -88,7 +88,7 @@ impl Scores {
     }
 
     /// The flow with the highest score; 0 if there is no flow.
-    pub fn most(&mut self, score: impl Fn(FlowId) -> u32) -> FlowId {
+    pub fn highest(&mut self, score: impl Fn(FlowId) -> u32) -> FlowId {
         for flow in self.risen.drain(..) {
             self.is_risen[flow as usize] = false;
             self.bounds.set(flow, rank(score(flow)));
@@ -131,10 +131,10 @@ mod tests {
                 now[flow] /= 2;
             }
             if rng.below(4) == 0 && now.iter().any(|score| *score > 0) {
-                let found = scores.most(|flow| now[flow as usize]) as usize;
-                let most = *now.iter().max().unwrap();
+                let found = scores.highest(|flow| now[flow as usize]) as usize;
+                let max = *now.iter().max().unwrap();
                 assert_eq!(
-                    now.iter().position(|score| *score == most),
+                    now.iter().position(|score| *score == max),
                     Some(found),
                     "step {step}"
                 );

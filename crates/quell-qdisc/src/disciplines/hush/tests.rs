@@ -96,7 +96,7 @@ fn a_load_below_the_rate_is_left_alone() {
 }
 
 #[test]
-fn a_queue_that_is_asked_before_its_first_packet_is_empty() {
+fn a_dequeue_before_the_first_packet_finds_the_queue_empty() {
     for order in [Order::Fair, Order::Arrival, Order::Single] {
         for dry_run in [false, true] {
             let mut bed = Bed::new(Params {
@@ -135,7 +135,7 @@ fn an_overload_that_does_not_yield_is_held_below_the_cap() {
 }
 
 #[test]
-fn the_flow_that_took_most_pays_although_all_have_a_packet_queued() {
+fn the_flow_with_most_service_is_the_victim_although_all_have_a_packet_queued() {
     let mut bed = Bed::new(Params {
         order: Order::Arrival,
         ..params()

@@ -132,10 +132,10 @@ fn the_rate_is_measured_over_16_kb_and_64_ns_at_least() {
 }
 
 #[test]
-fn nothing_is_judged_in_a_burst_with_a_short_delay_or_below_two_packets() {
+fn nothing_accumulates_in_a_burst_with_a_short_delay_or_below_two_packets() {
     let params = Params::default();
     let (half, two) = (params.target / 2, 2 * u64::from(params.mtu));
-    for (burst, delay, prob, backlog, judged) in [
+    for (burst, delay, prob, backlog, accumulates) in [
         (0, half, 0.0001, two, true),
         (1, half, 0.0001, two, false),
         (0, half - Duration::from_nanos(1), 0.0001, two, false),
@@ -145,9 +145,9 @@ fn nothing_is_judged_in_a_burst_with_a_short_delay_or_below_two_packets() {
         let mut v = law(prob, delay);
         v.burst_time = Duration::from_nanos(burst);
         assert!(!v.drop_early(&params, backlog, 100, &mut rng()));
-        let counted = if judged { v.prob } else { 0 };
+        let expected = if accumulates { v.prob } else { 0 };
         assert_eq!(
-            v.accu_prob, counted,
+            v.accu_prob, expected,
             "{burst}, {delay:?}, {prob}, {backlog}"
         );
     }

@@ -184,10 +184,7 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
         e
     };
     let e = run(None);
-    assert!(
-        e.starts_with("Leaky says that it holds ") && !e.contains('\n'),
-        "{e}"
-    );
+    assert!(e.starts_with("Leaky reports ") && !e.contains('\n'), "{e}");
     assert_eq!(run(Some(MS)), e);
 }
 

@@ -147,7 +147,7 @@ fn batch(learner: &mut dyn learn::Learner, good: usize) -> Update {
         outbox.push(&row, if index < good { 1e3 } else { -1e3 });
     }
     learner.take(&mut outbox);
-    learner.turn().expect("networks")
+    learner.train().expect("networks")
 }
 
 /// The network's answer after the warm-up and one more batch like those of [`batch`].
