@@ -57,8 +57,8 @@ pub fn words(data: &[u8]) {
     match Queue::parse(words) {
         Ok(queue) => {
             let short = queue.canonical();
-            let again = Queue::parse(&short).expect("the shortest form is understood");
-            assert_eq!(again.canonical(), short);
+            let reread = Queue::parse(&short).expect("the shortest form is understood");
+            assert_eq!(reread.canonical(), short);
             if queue.check(Rate::from_mbit(10)).is_ok() {
                 let _ = queue.build(Rate::from_mbit(10));
             }
@@ -72,12 +72,12 @@ pub fn words(data: &[u8]) {
 pub fn units(data: &[u8]) {
     let text = text(data);
     if let Ok(time) = units::parse_time(text) {
-        let again = units::parse_time(&time.to_string());
-        assert_eq!(again.ok(), Some(time), "{text}");
+        let reread = units::parse_time(&time.to_string());
+        assert_eq!(reread.ok(), Some(time), "{text}");
     }
     if let Ok(rate) = units::parse_rate(text) {
-        let again = units::parse_rate(&rate.to_string());
-        assert_eq!(again.ok(), Some(rate), "{text}");
+        let reread = units::parse_rate(&rate.to_string());
+        assert_eq!(reread.ok(), Some(rate), "{text}");
     }
     if let Ok(p) = units::parse_probability(text) {
         assert!((0.0..=1.0).contains(&p), "{text}: {p}");
@@ -97,9 +97,9 @@ pub fn scenario(data: &[u8]) {
     match Scenario::parse(text, "fuzzed.toml", &Overrides::default()) {
         Ok(scenario) => {
             let written = scenario.to_toml();
-            let again = Scenario::parse(&written, "written.toml", &Overrides::default());
-            let again = again.expect("what was written is read");
-            assert_eq!(again.to_toml(), written);
+            let reread = Scenario::parse(&written, "written.toml", &Overrides::default());
+            let reread = reread.expect("what was written is read");
+            assert_eq!(reread.to_toml(), written);
         }
         Err(error) => one_line(error),
     }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_finds_the_name_that_was_meant() {
+    fn a_typing_error_finds_the_name_that_was_meant() {
         let known = ["codel", "fq_codel", "pie", "pfifo"];
         assert_eq!(nearest("fqcodel", known), Some("fq_codel"));
         assert_eq!(nearest("CODLE", known), Some("codel"));

@@ -15,15 +15,15 @@ pub const TRACE: u64 = 256 << 20;
 /// Timeout of a silent pipe.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Polling interval of a silent pipe.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Reads the file at `path`, if it has at most `most` bytes.
+/// Reads the file at `path`, if it has at most `max` bytes.
 ///
 /// # Errors
 /// If it cannot be read, is longer, is neither a plain file nor a pipe, or is a pipe that times
 /// out.
-pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
-    read_patiently(path, most, PIPE_TIMEOUT)
+pub fn read(path: &Path, max: u64) -> Result<Vec<u8>> {
+    read_with_timeout(path, max, PIPE_TIMEOUT)
 }
 
 /// Reads the file at `path` like [`read`], but refuses pipes: the caller is a loop over packets,
@@ -31,52 +31,52 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If it cannot be read, is longer or is not a plain file.
-pub fn read_plain(path: &Path, most: u64) -> Result<Vec<u8>> {
-    check_plain(&std::fs::metadata(path)?, most)?;
+pub fn read_plain(path: &Path, max: u64) -> Result<Vec<u8>> {
+    check_plain(&std::fs::metadata(path)?, max)?;
     let file = open(path)?;
-    check_plain(&file.metadata()?, most)?;
-    read_open(file, most)
+    check_plain(&file.metadata()?, max)?;
+    read_open(file, max)
 }
 
-fn check_plain(about: &Metadata, most: u64) -> Result<()> {
+fn check_plain(about: &Metadata, max: u64) -> Result<()> {
     match is_pipe(about) {
         true => Err(Error::other("it is a pipe; name a plain file")),
-        false => check(about, most),
+        false => check(about, max),
     }
 }
 
-fn read_patiently(path: &Path, most: u64, patience: Duration) -> Result<Vec<u8>> {
+fn read_with_timeout(path: &Path, max: u64, timeout: Duration) -> Result<Vec<u8>> {
     // Opening a device may have side effects, so the type is also checked before opening.
-    check(&std::fs::metadata(path)?, most)?;
+    check(&std::fs::metadata(path)?, max)?;
     let file = open(path)?;
     let about = file.metadata()?;
-    check(&about, most)?;
+    check(&about, max)?;
     if about.is_file() {
-        return read_open(file, most);
+        return read_open(file, max);
     }
     let mut bytes = Vec::new();
-    read_pipe(file, most, patience, &mut bytes)?;
-    bounded(bytes, most)
+    read_pipe(file, max, timeout, &mut bytes)?;
+    bounded(bytes, max)
 }
 
-fn read_open(file: File, most: u64) -> Result<Vec<u8>> {
+fn read_open(file: File, max: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes)?;
+    file.take(max + 1).read_to_end(&mut bytes)?;
     // Files in /proc do not report their length.
-    bounded(bytes, most)
+    bounded(bytes, max)
 }
 
-fn bounded(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>> {
-    match bytes.len() as u64 > most {
-        true => Err(too_long(most)),
+fn bounded(bytes: Vec<u8>, max: u64) -> Result<Vec<u8>> {
+    match bytes.len() as u64 > max {
+        true => Err(too_long(max)),
         false => Ok(bytes),
     }
 }
 
-fn check(about: &Metadata, most: u64) -> Result<()> {
+fn check(about: &Metadata, max: u64) -> Result<()> {
     if about.is_file() {
-        return match about.len() > most {
-            true => Err(too_long(most)),
+        return match about.len() > max {
+            true => Err(too_long(max)),
             false => Ok(()),
         };
     }
@@ -93,8 +93,8 @@ fn check(about: &Metadata, most: u64) -> Result<()> {
     )))
 }
 
-fn too_long(most: u64) -> Error {
-    Error::other(format!("it is longer than {} MiB", most >> 20))
+fn too_long(max: u64) -> Error {
+    Error::other(format!("it is longer than {} MiB", max >> 20))
 }
 
 #[cfg(unix)]
@@ -130,28 +130,28 @@ fn open(path: &Path) -> Result<File> {
     options.read(true).open(path)
 }
 
-fn read_pipe(mut file: File, most: u64, patience: Duration, bytes: &mut Vec<u8>) -> Result<()> {
+fn read_pipe(mut file: File, max: u64, timeout: Duration, bytes: &mut Vec<u8>) -> Result<()> {
     let mut chunk = vec![0; 1 << 16];
-    let mut heard = Instant::now();
-    while bytes.len() as u64 <= most {
+    let mut last_read = Instant::now();
+    while bytes.len() as u64 <= max {
         match file.read(&mut chunk) {
             // End of file before the first byte: no process has opened the pipe for writing yet.
             Ok(0) if !bytes.is_empty() => break,
             Ok(0) => {}
             Ok(n) => {
                 bytes.extend_from_slice(&chunk[..n]);
-                heard = Instant::now();
+                last_read = Instant::now();
                 continue;
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(e) => return Err(e),
         }
-        if heard.elapsed() > patience {
-            let seconds = patience.as_secs();
+        if last_read.elapsed() > timeout {
+            let seconds = timeout.as_secs();
             let what = format!("nothing came from this pipe for {seconds} s");
             return Err(Error::new(ErrorKind::TimedOut, what));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -169,8 +169,8 @@ mod tests {
         folder
     }
 
-    fn why(path: &Path, most: u64) -> String {
-        read_patiently(path, most, Duration::from_millis(50))
+    fn why(path: &Path, max: u64) -> String {
+        read_with_timeout(path, max, Duration::from_millis(50))
             .unwrap_err()
             .to_string()
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_sockets_and_folders_are_refused_in_words() {
+    fn devices_sockets_and_folders_are_refused() {
         let device = "it is a device; name a plain file or a pipe";
         assert_eq!(why(Path::new("/dev/zero"), 1), device);
         let folder = "it is a folder; name a plain file or a pipe";

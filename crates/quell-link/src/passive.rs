@@ -97,7 +97,7 @@ struct Stamp {
     /// Time at which it left the shaper for the line.
     left: Instant,
     /// Time after `entered` at which the last segment with the same TSval entered the shaper.
-    again: Duration,
+    last_copy: Duration,
 }
 
 /// The far side's clock.
@@ -170,7 +170,7 @@ impl Connection {
         if !is_first {
             let mut waiting = self.stamps[..self.waiting].iter_mut();
             if let Some(stamp) = waiting.find(|stamp| stamp.value == segment.value) {
-                stamp.again = stamp.again.max(entered.saturating_since(stamp.entered));
+                stamp.last_copy = stamp.last_copy.max(entered.saturating_since(stamp.entered));
             }
             return;
         }
@@ -186,7 +186,7 @@ impl Connection {
             requires_answer: segment.requires_answer,
             entered,
             left: now,
-            again: Duration::ZERO,
+            last_copy: Duration::ZERO,
         };
         self.waiting += 1;
     }
@@ -247,8 +247,8 @@ fn after(one: u32, other: u32) -> bool {
 struct Trip {
     place: usize,
     took: Duration,
-    /// See [`Stamp::again`].
-    again: Duration,
+    /// See [`Stamp::last_copy`].
+    last_copy: Duration,
     /// Whether it was about as short as the shortest of its connection, or of its host if the
     /// connection is new.
     clears: bool,
@@ -319,11 +319,11 @@ impl Host {
         let bounds_only = !stamp.requires_answer && before <= stamp.left;
         let base = connection.base.or(self.base);
         let clears = base.is_some_and(|base| took <= base.least() + (took / NO_DELAY).max(CLEAR));
-        let is_evidence = !bounds_only && stamp.again <= TICK;
+        let is_evidence = !bounds_only && stamp.last_copy <= TICK;
         (clears || is_evidence).then_some(Trip {
             place,
             took,
-            again: stamp.again,
+            last_copy: stamp.last_copy,
             clears,
         })
     }
@@ -352,7 +352,7 @@ impl Host {
         let base = connection.base.as_mut()?;
         let base_decrease = base.least().saturating_sub(trip.took);
         let took = base.excess(now, trip.took);
-        let excess = took.saturating_sub(trip.again);
+        let excess = took.saturating_sub(trip.last_copy);
         let host = self.base.get_or_insert(Base::new(now, trip.took));
         host.excess(now, trip.took);
         let source = self.name;
@@ -434,7 +434,7 @@ impl Passive {
     }
 
     /// A segment, which entered the shaper at `entered`, has left it for the line.
-    pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
+    pub fn on_departure(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
         let place = self.place(segment.host).unwrap_or_else(|| {
             // Hosts with a measured delay are evicted last, so in a flood new hosts replace each
             // other.
@@ -478,16 +478,16 @@ impl Passive {
     /// can be ignored.
     fn directions_are_known(&self, now: Instant) -> bool {
         let hosts = self.hosts.iter().flatten();
-        let heard = hosts.filter(|host| host.showed_since(now, MAX_AGE));
-        let known = heard
+        let recent = hosts.filter(|host| host.showed_since(now, MAX_AGE));
+        let known = recent
             .clone()
             .filter(|host| host.distinguishes_directions(now))
             .count();
-        known >= MIN_HOSTS && known * HOSTS_SHARE >= heard.count()
+        known >= MIN_HOSTS && known * HOSTS_SHARE >= recent.count()
     }
 
     /// A segment has arrived from the line. Returns the delay if a report is due.
-    pub fn came(&mut self, now: Instant, segment: &Stamped) -> Option<Delay> {
+    pub fn on_arrival(&mut self, now: Instant, segment: &Stamped) -> Option<Delay> {
         let place = self.place(segment.host)?;
         let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
         let shown = self.shown(now);

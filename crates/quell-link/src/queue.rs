@@ -165,12 +165,12 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             queue.qdisc.set_knobs(&first);
             queue.rate = first.rate;
             queue.decide_at = Instant::ZERO + controller.period();
-            queue.employ(controller);
+            queue.install_controller(controller);
         }
         queue
     }
 
-    fn employ(&mut self, controller: Box<dyn Control>) {
+    fn install_controller(&mut self, controller: Box<dyn Control>) {
         self.probe.watched = controller.watches_packets().then(Vec::new);
         self.controller = Some(controller);
     }
@@ -578,7 +578,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// multiple of it.
     pub fn set_outside(&mut self, now: Instant, period: Duration) {
         let period = period.max(Duration::from_nanos(1));
-        self.employ(Box::new(Outside { period }));
+        self.install_controller(Box::new(Outside { period }));
         self.decide_at = Instant::ZERO + ((now - Instant::ZERO) / period + 1) * period;
     }
 
@@ -587,7 +587,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.apply(now, None, &controller.initial());
         let period = controller.period();
         self.decide_at = now.saturating_add(period);
-        self.employ(controller);
+        self.install_controller(controller);
     }
 
     /// Removes the controller; knobs keep their values. An open question must still be answered.

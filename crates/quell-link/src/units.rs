@@ -74,7 +74,7 @@ struct Quantity {
     units: &'static [(&'static str, f64)],
     remedy: &'static str,
     /// The largest value, as written.
-    most: &'static str,
+    max: &'static str,
 }
 
 /// Largest quantity: above 2^53 a double no longer represents every integer, and no link, time or
@@ -85,19 +85,19 @@ const RATE: Quantity = Quantity {
     article: "a rate",
     units: RATES,
     remedy: "write it as 15mbit, 1.5gbit or 500kbit",
-    most: "9007199gbit",
+    max: "9007199gbit",
 };
 const TIME: Quantity = Quantity {
     article: "a time",
     units: TIMES,
     remedy: "write it as 20ms, 500us or 1.5s",
-    most: "9007199s",
+    max: "9007199s",
 };
 const SIZE: Quantity = Quantity {
     article: "a size",
     units: SIZES,
     remedy: "write it as 1514, 64kb or 6MB (bytes)",
-    most: "9007199254740992",
+    max: "9007199254740992",
 };
 
 /// Reads a rate; never 0.
@@ -250,9 +250,9 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64
     let scaled =
         exactly(number, *scale).unwrap_or_else(|| num::whole_u64(libm::round(value * scale)));
     if scaled > LARGEST {
-        let most = sort.most;
+        let max = sort.max;
         return Err(Error::new(format!("\"{text}\" is too large for {article}"))
-            .remedy(format!("write {most} at most")));
+            .remedy(format!("write {max} at most")));
     }
     Ok(scaled)
 }

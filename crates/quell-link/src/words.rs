@@ -695,8 +695,8 @@ pub(crate) mod tests {
         #[test]
         fn arbitrary_words_never_panic_and_canonical_words_mean_the_same(text in words()) {
             if let Ok(queue) = Queue::parse(&text) {
-                let again = Queue::parse(&queue.canonical());
-                prop_assert_eq!(again.unwrap(), queue.clone());
+                let reread = Queue::parse(&queue.canonical());
+                prop_assert_eq!(reread.unwrap(), queue.clone());
                 for rate in [1, 15_000_000, 100_000_000_000] {
                     let _ = Qdisc::<TestPacket>::new(queue.build(Rate::from_bps(rate)).queue);
                 }

@@ -82,7 +82,7 @@ impl Stamps {
     /// Reads a segment that leaves the up link's shaper, whose queue it entered at `entered`, for
     /// the modem.
     pub fn on_upstream(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
-        self.passive.left(now, entered, segment);
+        self.passive.on_departure(now, entered, segment);
     }
 
     /// Reads a segment that comes from the modem; calls `report` with each delay that results.
@@ -94,7 +94,10 @@ impl Stamps {
     ) {
         while let Some((_, held)) = self.held.front().copied().filter(|(due, _)| *due <= now) {
             self.held.pop_front();
-            self.passive.came(now, &held).iter().for_each(&mut report);
+            self.passive
+                .on_arrival(now, &held)
+                .iter()
+                .for_each(&mut report);
         }
         let attack = self
             .delay_attack
@@ -103,7 +106,11 @@ impl Stamps {
         match attack.map_or(Duration::ZERO, |(attack, _)| {
             attack.hold_time(now, Duration::ZERO)
         }) {
-            Duration::ZERO => self.passive.came(now, &segment).iter().for_each(report),
+            Duration::ZERO => self
+                .passive
+                .on_arrival(now, &segment)
+                .iter()
+                .for_each(report),
             hold => self.held.push_back((now + hold, segment)),
         }
     }

@@ -29,13 +29,13 @@ impl Pair {
     /// Data leaves every 5 ms for `span` and is acknowledged after the delays `ways` (up, down);
     /// returns the reports.
     fn run(&mut self, from: Instant, span: Duration, ways: [Duration; 2]) -> Vec<(Instant, Delay)> {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         let mut under_way = std::collections::VecDeque::new();
         for now in every(MS, from..from + span) {
             if (now - Instant::ZERO) % (5 * MS) == Duration::ZERO {
                 let value = self.clock(0, now);
                 let segment = stamped(value, 0, true);
-                self.passive.left(now, now, &segment);
+                self.passive.on_departure(now, now, &segment);
                 under_way.push_back((now + ways[0], value));
             }
             while let Some((at, echo)) = under_way.front().copied()
@@ -43,10 +43,10 @@ impl Pair {
             {
                 under_way.pop_front();
                 let ack = stamped(self.clock(1, at), echo, false);
-                told.extend(self.passive.came(now, &ack).map(|delay| (now, delay)));
+                reports.extend(self.passive.on_arrival(now, &ack).map(|delay| (now, delay)));
             }
         }
-        told
+        reports
     }
 }
 
@@ -72,7 +72,7 @@ fn stamped(value: u32, echo: u32, requires_answer: bool) -> Stamped {
 }
 
 #[test]
-fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond() {
+fn the_direction_of_a_delay_is_known_if_the_far_clock_ticks_each_millisecond() {
     for (near, known) in [(100, 5), (1000, 0)] {
         let mut pair = Pair::new(near, 1000);
         pair.run(Instant::ZERO, 9 * SEC, [10 * MS, 20 * MS]);
@@ -85,8 +85,8 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
             .last()
             .unwrap();
         // Up to this many ms of the delay may be missing.
-        let is = |told: Duration, ms: i64| {
-            (-known - 2..=2).contains(&((told.as_nanos() as i64 - ms * 1_000_000) / 1_000_000))
+        let is = |shown: Duration, ms: i64| {
+            (-known - 2..=2).contains(&((shown.as_nanos() as i64 - ms * 1_000_000) / 1_000_000))
         };
         assert!(
             up.by_direction && is(up.up, 40) && is(up.down, 0),
@@ -97,12 +97,14 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
 }
 
 #[test]
-fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
+fn the_direction_is_known_although_the_delay_of_the_other_one_lasts() {
     // A local network with a constant queueing delay from the third round trip on.
     let mut pair = Pair::new(1000, 1000);
     pair.run(Instant::ZERO, 20 * MS, [MS, MS]);
-    let told = pair.run(after(20), 9 * SEC, [13 * MS, MS]);
-    let late = told.iter().filter(|(now, _)| *now > Instant::from_secs(5));
+    let reports = pair.run(after(20), 9 * SEC, [13 * MS, MS]);
+    let late = reports
+        .iter()
+        .filter(|(now, _)| *now > Instant::from_secs(5));
     assert!(late.clone().count() > 100);
     for (now, delay) in late {
         assert!(
@@ -113,16 +115,16 @@ fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
 }
 
 #[test]
-fn other_clocks_tell_the_delay_of_both_directions_together() {
+fn other_clocks_give_the_delay_of_both_directions_together() {
     for far in [1, 10, 100, 250] {
         let mut pair = Pair::new(1000, far);
         pair.run(Instant::ZERO, 9 * SEC, [10 * MS, 20 * MS]);
-        let (_, told) = *pair
+        let (_, report) = *pair
             .run(Instant::from_secs(9), 3 * SEC, [50 * MS, 20 * MS])
             .last()
             .unwrap();
         assert_eq!(
-            (told.up, told.down, told.by_direction),
+            (report.up, report.down, report.by_direction),
             (40 * MS, 40 * MS, false),
             "{far}"
         );
@@ -133,15 +135,21 @@ fn other_clocks_tell_the_delay_of_both_directions_together() {
 fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
     let mut passive = Passive::default();
     for now in [10, 11, 12].map(after) {
-        passive.left(now, now, &stamped(5, 0, true));
+        passive.on_departure(now, now, &stamped(5, 0, true));
     }
-    passive.left(after(30), after(30), &stamped(6, 0, true));
-    assert!(passive.came(after(40), &stamped(1, 5, false)).is_some());
+    passive.on_departure(after(30), after(30), &stamped(6, 0, true));
+    assert!(
+        passive
+            .on_arrival(after(40), &stamped(1, 5, false))
+            .is_some()
+    );
     let connection = first(&passive);
     assert_eq!(connection.base.unwrap().least(), 30 * MS);
     let waits = connection.waiting;
     assert!(
-        passive.came(after(200), &stamped(1, 5, false)).is_none(),
+        passive
+            .on_arrival(after(200), &stamped(1, 5, false))
+            .is_none(),
         "again"
     );
     let connection = first(&passive);
@@ -154,7 +162,7 @@ fn a_timestamp_that_leaves_twice_makes_no_host_late() {
     // small, long before the segment that is answered.
     for twice in [0, 5, 200, 1000] {
         let mut passive = Passive::default();
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for value in 1..200_u32 {
             let at = Instant::from_secs(2 * u64::from(value));
             let lead = if value > 10 {
@@ -163,25 +171,25 @@ fn a_timestamp_that_leaves_twice_makes_no_host_late() {
                 Duration::ZERO
             };
             for at in [at - lead, at] {
-                passive.left(at, at, &stamped(value, 0, true));
+                passive.on_departure(at, at, &stamped(value, 0, true));
             }
-            told.extend(passive.came(at + 20 * MS, &stamped(1, value, false)));
+            reports.extend(passive.on_arrival(at + 20 * MS, &stamped(1, value, false)));
         }
-        let most = told.iter().map(|delay| delay.up).max();
-        assert_eq!(most, Some(Duration::ZERO), "{twice}");
+        let max = reports.iter().map(|delay| delay.up).max();
+        assert_eq!(max, Some(Duration::ZERO), "{twice}");
     }
 }
 
 #[test]
-fn a_near_clock_that_ticks_slowly_tells_no_delay() {
+fn a_near_clock_that_ticks_slowly_shows_no_delay() {
     for near in [1, 10] {
         let mut pair = Pair::new(near, 1000);
         pair.run(Instant::ZERO, 9 * SEC, [10 * MS, 20 * MS]);
-        let told = pair.run(Instant::from_secs(9), 3 * SEC, [50 * MS, 20 * MS]);
-        let new = told
+        let reports = pair.run(Instant::from_secs(9), 3 * SEC, [50 * MS, 20 * MS]);
+        let new = reports
             .iter()
             .filter(|(now, _)| *now > Instant::from_secs(9) + 50 * MS);
-        assert!(new.clone().count() < 5, "{near}: {told:?}");
+        assert!(new.clone().count() < 5, "{near}: {reports:?}");
     }
 }
 
@@ -190,14 +198,14 @@ fn an_echo_of_an_unsent_timestamp_is_ignored() {
     let mut passive = Passive::default();
     for round in 1..100_u32 {
         let at = after(100 * u64::from(round));
-        passive.left(at, at, &stamped(round, 0, true));
+        passive.on_departure(at, at, &stamped(round, 0, true));
         assert_eq!(
-            passive.came(at + MS, &stamped(1, round + 1000, false)),
+            passive.on_arrival(at + MS, &stamped(1, round + 1000, false)),
             None
         );
         assert!(
             passive
-                .came(at + 20 * MS, &stamped(1, round, false))
+                .on_arrival(at + 20 * MS, &stamped(1, round, false))
                 .is_some()
         );
     }
@@ -217,7 +225,7 @@ fn unanswered_segments_do_not_replace_answered_connections() {
                 connection: 1_000_000 + k,
                 ..stamped(round, 0, true)
             };
-            passive.left(at, at, &forged);
+            passive.on_departure(at, at, &forged);
             let honest = match k {
                 0 => 4,
                 1400 => 3,
@@ -227,13 +235,13 @@ fn unanswered_segments_do_not_replace_answered_connections() {
                 host: honest,
                 ..stamped(round, 0, true)
             };
-            passive.left(at, at, &own);
+            passive.on_departure(at, at, &own);
             let ack = Stamped {
                 echo: round,
                 requires_answer: false,
                 ..own
             };
-            answered += usize::from(passive.came(at + MS / 2, &ack).is_some());
+            answered += usize::from(passive.on_arrival(at + MS / 2, &ack).is_some());
         }
         assert!(passive.place(4).is_some(), "{round}");
     }
@@ -243,44 +251,52 @@ fn unanswered_segments_do_not_replace_answered_connections() {
 #[test]
 fn a_sender_with_nothing_to_send_is_not_a_delay() {
     let mut passive = Passive::default();
-    passive.left(after(1), after(1), &stamped(1, 0, true));
-    assert!(passive.came(after(31), &stamped(1, 1, true)).is_some());
-    passive.left(after(32), after(32), &stamped(2, 1, false));
+    passive.on_departure(after(1), after(1), &stamped(1, 0, true));
+    assert!(
+        passive
+            .on_arrival(after(31), &stamped(1, 1, true))
+            .is_some()
+    );
+    passive.on_departure(after(32), after(32), &stamped(2, 1, false));
     // The next segment of a video arrives five seconds later.
     assert_eq!(
-        passive.came(Instant::from_secs(5), &stamped(2, 2, true)),
+        passive.on_arrival(Instant::from_secs(5), &stamped(2, 2, true)),
         None
     );
-    passive.left(
+    passive.on_departure(
         Instant::from_secs(5),
         Instant::from_secs(5),
         &stamped(3, 2, false),
     );
     assert_eq!(
-        passive.came(Instant::from_secs(5) + 20 * MS, &stamped(3, 2, true)),
+        passive.on_arrival(Instant::from_secs(5) + 20 * MS, &stamped(3, 2, true)),
         None
     );
     let delay = passive
-        .came(Instant::from_secs(5) + 31 * MS, &stamped(4, 3, true))
+        .on_arrival(Instant::from_secs(5) + 31 * MS, &stamped(4, 3, true))
         .unwrap();
     assert_eq!((delay.up, delay.down), (MS, MS));
 }
 
 #[test]
-fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
+fn a_bound_counts_if_it_shows_hardly_any_delay() {
     let mut passive = Passive::default();
-    passive.left(after(1), after(1), &stamped(1, 0, true));
-    assert!(passive.came(after(11), &stamped(1, 1, true)).is_some());
+    passive.on_departure(after(1), after(1), &stamped(1, 0, true));
+    assert!(
+        passive
+            .on_arrival(after(11), &stamped(1, 1, true))
+            .is_some()
+    );
     // Each ACK triggers one segment, and nothing arrives in between.
-    let mut told = |at: Instant, value: u32, takes: Duration| {
-        passive.left(at, at, &stamped(value, 1, false));
-        passive.came(at + takes, &stamped(value, value, true))
+    let mut report_of = |at: Instant, value: u32, takes: Duration| {
+        passive.on_departure(at, at, &stamped(value, 1, false));
+        passive.on_arrival(at + takes, &stamped(value, value, true))
     };
-    let delay = told(after(100), 2, 12 * MS).unwrap();
+    let delay = report_of(after(100), 2, 12 * MS).unwrap();
     let all = [delay.up, delay.down, delay.base_decrease];
     assert_eq!(all, [2 * MS, 2 * MS, Duration::ZERO]);
-    assert_eq!(told(after(200), 3, 20 * MS), None);
-    let delay = told(after(300), 4, 8 * MS).unwrap();
+    assert_eq!(report_of(after(200), 3, 20 * MS), None);
+    let delay = report_of(after(300), 4, 8 * MS).unwrap();
     assert_eq!((delay.up, delay.base_decrease), (Duration::ZERO, 2 * MS));
 }
 
@@ -291,23 +307,26 @@ fn a_late_acknowledgement_does_not_count_beside_one_in_time() {
         connection,
         ..stamped(value, echo, true)
     };
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     for round in 1..20_u32 {
         let now = after(60 * u64::from(round));
         for connection in [1, 2] {
-            passive.left(now, now, &two(connection, round, 0));
+            passive.on_departure(now, now, &two(connection, round, 0));
         }
         let delayed = if round > 5 { 40 * MS } else { Duration::ZERO };
-        told.extend(passive.came(now + 10 * MS + delayed, &two(1, 1, round)));
-        told.extend(passive.came(now + 51 * MS, &two(2, 1, round)));
+        reports.extend(passive.on_arrival(now + 10 * MS + delayed, &two(1, 1, round)));
+        reports.extend(passive.on_arrival(now + 51 * MS, &two(2, 1, round)));
     }
     // `pace` uses the smaller of two successive delays.
     let late = |two: &[Delay]| two[0].up.min(two[1].up) > Duration::ZERO;
-    assert!(told.len() > 15 && !told.windows(2).any(late), "{told:?}");
+    assert!(
+        reports.len() > 15 && !reports.windows(2).any(late),
+        "{reports:?}"
+    );
 }
 
 #[test]
-fn a_connection_that_begins_in_a_full_queue_is_judged_when_that_is_empty() {
+fn a_connection_that_begins_in_a_full_queue_is_used_when_that_is_empty() {
     let mut pair = Pair::new(1000, 250);
     pair.run(Instant::ZERO, 2 * SEC, [10 * MS, 20 * MS]);
     let begins = |pair: &mut Pair, at: Instant, takes: Duration| {
@@ -315,12 +334,12 @@ fn a_connection_that_begins_in_a_full_queue_is_judged_when_that_is_empty() {
             connection: 8,
             ..stamped(at.as_millis() as u32, 0, true)
         };
-        pair.passive.left(at, at, &new);
+        pair.passive.on_departure(at, at, &new);
         let echo = Stamped {
             echo: new.value,
             ..new
         };
-        pair.passive.came(at + takes, &echo);
+        pair.passive.on_arrival(at + takes, &echo);
         let of = pair
             .passive
             .hosts
@@ -359,18 +378,18 @@ fn trips(passive: &mut Passive, all: &[(u64, u64, Instant, Duration)]) -> Vec<(I
     });
     let mut events: Vec<_> = events.collect();
     events.sort_by_key(|(at, ..)| *at);
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     for (at, leaves, segment) in events {
         match leaves {
-            true => passive.left(at, at, &segment),
-            false => told.extend(passive.came(at, &segment).map(|delay| (at, delay))),
+            true => passive.on_departure(at, at, &segment),
+            false => reports.extend(passive.on_arrival(at, &segment).map(|delay| (at, delay))),
         }
     }
-    told
+    reports
 }
 
 #[test]
-fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_most() {
+fn a_host_that_shows_delay_alone_keeps_others_from_being_used_for_seconds_at_most() {
     let mut all = vec![(1, 1, Instant::ZERO, 20 * MS)];
     for at in every(40 * MS, Instant::from_secs(1)..Instant::from_secs(9)) {
         all.push((1, 1, at, 320 * MS));
@@ -378,27 +397,27 @@ fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_m
         all.extend(second.then_some((2, 2, at, 30 * MS)));
         all.extend((at >= Instant::from_secs(8)).then_some((3, 3, at, 30 * MS)));
     }
-    let told = trips(&mut Passive::default(), &all);
-    let judged = |source| told.iter().find(|(_, told)| told.source == source);
+    let reports = trips(&mut Passive::default(), &all);
+    let used = |source| reports.iter().find(|(_, report)| report.source == source);
     // The second host waits from the beginning of the delay on, the third one does not wait.
     for (source, from) in [
         (2, Instant::from_secs(1) + NEWCOMER_TIMEOUT),
         (3, Instant::from_secs(8)),
     ] {
-        let judged = judged(source);
+        let used = used(source);
         let soon = |at: Instant| (from..from + SEC / 2).contains(&at);
-        assert!(judged.is_some_and(|(at, _)| soon(*at)), "{judged:?}");
+        assert!(used.is_some_and(|(at, _)| soon(*at)), "{used:?}");
     }
     // From then on the first host's delay is not the only one.
-    let last = told.iter().rev().take(20);
+    let last = reports.iter().rev().take(20);
     assert!(
         last.clone()
-            .any(|(_, told)| told.source == 3 && told.up < MS)
+            .any(|(_, report)| report.source == 3 && report.up < MS)
     );
 }
 
 #[test]
-fn short_pauses_of_its_delay_do_not_let_a_host_keep_others_from_being_judged_again() {
+fn short_pauses_of_its_delay_do_not_let_a_host_keep_others_from_being_used_again() {
     let mut all = vec![(1, 1, Instant::ZERO, 20 * MS)];
     let quiet = Instant::from_secs(20);
     let again = quiet + CALM + 2 * SEC;
@@ -412,12 +431,16 @@ fn short_pauses_of_its_delay_do_not_let_a_host_keep_others_from_being_judged_aga
         let late = (Instant::from_secs(8)..quiet).contains(&at) || at > again + SEC;
         all.extend((is_short && late).then_some((host, host, at, 30 * MS)));
     }
-    let told = trips(&mut Passive::default(), &all);
-    let judged = |second: u64| told.iter().any(|(_, told)| told.source == 100 + second);
-    assert!((8..quiet.as_secs()).all(judged));
+    let reports = trips(&mut Passive::default(), &all);
+    let used = |second: u64| {
+        reports
+            .iter()
+            .any(|(_, report)| report.source == 100 + second)
+    };
+    assert!((8..quiet.as_secs()).all(used));
     // After a long pause of the first host's delay, new hosts wait again.
     assert!(
-        !judged(again.as_secs() + 1) && all.iter().any(|(host, ..)| *host == 101 + again.as_secs())
+        !used(again.as_secs() + 1) && all.iter().any(|(host, ..)| *host == 101 + again.as_secs())
     );
 }
 
@@ -429,11 +452,11 @@ fn a_host_with_very_many_connections_takes_no_place_of_others_and_is_one_source(
         all.extend((0..300).map(|c| (9, 100 + c, at + c * MS / 10, 10 * MS)));
         all.extend([1, 2].map(|host| (host, host, at + 40 * MS, 30 * MS)));
     }
-    let told = trips(&mut Passive::default(), &all);
-    let mut sources: Vec<_> = told.iter().map(|(_, delay)| delay.source).collect();
+    let reports = trips(&mut Passive::default(), &all);
+    let mut sources: Vec<_> = reports.iter().map(|(_, delay)| delay.source).collect();
     let honest = sources.iter().filter(|source| **source < 9).count();
     assert!(honest > 40, "{honest}");
-    assert!(told.iter().all(|(_, delay)| delay.up == Duration::ZERO));
+    assert!(reports.iter().all(|(_, delay)| delay.up == Duration::ZERO));
     sources.sort_unstable();
     sources.dedup();
     assert!(sources.contains(&9) && sources.len() <= 3, "{sources:?}");
@@ -445,25 +468,28 @@ fn precise_trip(passive: &mut Passive, host: u64, at: Instant) {
         host,
         ..stamped(at.as_millis() as u32, 0, true)
     };
-    passive.left(at, at, &left);
+    passive.on_departure(at, at, &left);
     let came = Stamped {
         value: (at + 10 * MS).as_millis() as u32,
         echo: left.value,
         ..left
     };
-    passive.came(at + 20 * MS, &came);
+    passive.on_arrival(at + 20 * MS, &came);
 }
 
 #[test]
 fn one_host_whose_clock_distinguishes_the_directions_does_not_silence_others() {
     let mut passive = Passive::default();
-    let mut heard = 0;
+    let mut received = 0;
     for at in every(100 * MS, Instant::from_secs(1)..Instant::from_secs(20)) {
         precise_trip(&mut passive, 1, at);
-        let told = trips(&mut passive, &[(2, 2, at + 25 * MS, 40 * MS)]);
-        heard += told.iter().filter(|(_, told)| told.source == 2).count();
+        let reports = trips(&mut passive, &[(2, 2, at + 25 * MS, 40 * MS)]);
+        received += reports
+            .iter()
+            .filter(|(_, report)| report.source == 2)
+            .count();
     }
-    let tells = |name| {
+    let distinguishes = |name| {
         let host = passive
             .hosts
             .iter()
@@ -471,23 +497,26 @@ fn one_host_whose_clock_distinguishes_the_directions_does_not_silence_others() {
             .find(|host| host.name == name);
         host.is_some_and(|host| host.distinguished_at.is_some())
     };
-    assert!(tells(1) && !tells(2));
-    assert!(heard > 100, "{heard}");
+    assert!(distinguishes(1) && !distinguishes(2));
+    assert!(received > 100, "{received}");
 }
 
 #[test]
 fn two_hosts_whose_clocks_distinguish_the_directions_do_not_silence_many() {
     let mut passive = Passive::default();
-    let mut heard = 0;
+    let mut received = 0;
     for at in every(100 * MS, Instant::from_secs(1)..Instant::from_secs(20)) {
         precise_trip(&mut passive, 1, at);
         precise_trip(&mut passive, 2, at);
         for host in 3..13 {
-            let told = trips(&mut passive, &[(host, host, at + 25 * MS, 40 * MS)]);
-            heard += told.iter().filter(|(_, told)| told.source > 2).count();
+            let reports = trips(&mut passive, &[(host, host, at + 25 * MS, 40 * MS)]);
+            received += reports
+                .iter()
+                .filter(|(_, report)| report.source > 2)
+                .count();
         }
     }
-    assert!(heard > 100, "{heard}");
+    assert!(received > 100, "{received}");
 }
 
 proptest! {
@@ -501,10 +530,10 @@ proptest! {
             let segment = Stamped { host: connection % 300, connection, value: value % 64, echo: echo % 64, requires_answer };
             let segment = if value % 3 == 0 { Stamped { value, echo, ..segment } } else { segment };
             match left {
-                true => passive.left(now, now, &segment),
+                true => passive.on_departure(now, now, &segment),
                 false => {
-                    let told = passive.came(now, &segment);
-                    prop_assert!(told.is_none_or(|delay| delay.up.max(delay.down) <= now - Instant::ZERO));
+                    let report = passive.on_arrival(now, &segment);
+                    prop_assert!(report.is_none_or(|delay| delay.up.max(delay.down) <= now - Instant::ZERO));
                 }
             }
             prop_assert_eq!(passive.hosts.len(), SETS * WAYS);

@@ -15,7 +15,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[&CAKE_AUTORATE, &SQM_AUTORATE, &PAC
 const SLOWEST: Rate = Rate::from_kbit(100);
 /// Largest rate that an option takes.
 const FASTEST: Rate = Rate::from_bps(1 << 50);
-const INGRESS: &str = "for the download: CAKE stands behind the modem and counts what it drops";
+const INGRESS: &str = "for the download: CAKE is behind the modem and counts what it drops";
 
 /// CAKE with an initial rate and the controller that changes it.
 fn shaped(rate: Rate, ingress: bool, controller: Box<dyn Control>) -> Built {

@@ -86,7 +86,7 @@ fn word_for<V: PartialEq>(table: &[(&'static str, V)], value: &V) -> &'static st
 
 /// An option that may be repeated.
 const fn free(name: &'static str, field: Field<Params>, meaning: &'static str) -> Opt<Params> {
-    opt(name, field, meaning).again()
+    opt(name, field, meaning).repeatable()
 }
 
 const fn words(
@@ -210,7 +210,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
             "ingress",
             |p| &mut p.ingress,
             "egress",
-            "the shaper stands behind the bottleneck: it counts what it drops, too",
+            "the shaper is behind the bottleneck: it counts what it drops, too",
         ),
         words(
             "ack-filter|ack-filter-aggressive|no-ack-filter",

@@ -126,7 +126,7 @@ pub(super) fn options(kind: &str) -> Vec<OptionInfo> {
             ),
             info(
                 "dry_run",
-                "the classic controller decides; the learned one's decisions are only counted",
+                "the classic controller decides; the learned one's decisions are only recorded",
             ),
         ],
         false => Vec::new(),

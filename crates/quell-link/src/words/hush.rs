@@ -112,7 +112,7 @@ pub(super) static HUSH: Kind<Words> = Kind {
         opt(
             "dry_run",
             Field::Flag(|w| &mut w.params.dry_run, ""),
-            "fq_codel's law decides; what the policy would have set is only counted",
+            "fq_codel's law decides; what the policy would have set is only recorded",
         ),
         opt(
             "mark_next",

@@ -22,7 +22,7 @@ pub(super) struct Head {
     pub off: Option<&'static str>,
     sort: OptionKind,
     /// Whether it may be repeated; the last one counts, as in `tc`.
-    pub again: bool,
+    pub repeatable: bool,
     /// Whether its value is all following words that begin with a digit.
     list: bool,
     /// Whether its value is all following words.
@@ -59,7 +59,7 @@ impl<T> Opt<T> {
             syntax: if field.is_flag() { "" } else { field.syntax() },
             off: field.off(),
             sort,
-            again: false,
+            repeatable: false,
             list: false,
             rest: false,
             classes: None,
@@ -68,8 +68,8 @@ impl<T> Opt<T> {
     }
 
     /// The option may be repeated and may override others; the last one counts, as in `tc`.
-    pub const fn again(mut self) -> Self {
-        self.head.again = true;
+    pub const fn repeatable(mut self) -> Self {
+        self.head.repeatable = true;
         self
     }
 

@@ -30,7 +30,7 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// If this kind uses no network, or a network of another shape.
     fn set_policy(&mut self, _policy: Policy) -> Result<(), Error> {
-        Err(Error::new("asks no network"))
+        Err(Error::new("uses no network"))
     }
 
     /// Continues from what a queue of this kind has learned.

@@ -152,7 +152,7 @@ fn read(default: &dyn Row, words: &[&str], row: &mut dyn Row) -> Result<(), Erro
         };
         let head = heads[option];
         let same = |g: &&Given<'_>| g.option == option;
-        if let Some(earlier) = given.iter().find(same).filter(|_| !head.again) {
+        if let Some(earlier) = given.iter().find(same).filter(|_| !head.repeatable) {
             return Err(match earlier.word == word {
                 true => Error::new("given twice").remedy("give it once").key(word),
                 false => {
@@ -172,8 +172,8 @@ fn read(default: &dyn Row, words: &[&str], row: &mut dyn Row) -> Result<(), Erro
         now.apply(row)?;
         let is_preset = (before.into_iter().zip(values(row)).enumerate())
             .any(|(i, (before, after))| i != option && before != after);
-        if is_preset && !head.again {
-            for earlier in given.iter().filter(|g| !g.head.again) {
+        if is_preset && !head.repeatable {
+            for earlier in given.iter().filter(|g| !g.head.repeatable) {
                 if overrides(default, &now, earlier)? {
                     let what = format!("comes after `{earlier}`, which it overrides");
                     let remedy = format!("write {now} first");

@@ -55,13 +55,13 @@ impl Passing {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
         // The clock is read under the lock, so that recorded times never run backwards.
         let now = self.now();
-        passive.left(now, now.saturating_sub(waited), segment);
+        passive.on_departure(now, now.saturating_sub(waited), segment);
     }
 
     /// Records that a segment has come from the line; passes the delay that it shows to the loops.
     pub fn came(&self, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
-        let delay = passive.came(self.now(), segment);
+        let delay = passive.on_arrival(self.now(), segment);
         drop(passive);
         if let Some(delay) = delay {
             self.loops.iter().for_each(|of| of.hear_delay(delay));
