@@ -44,7 +44,7 @@ impl Dqn {
             }
         };
         let settings = Settings {
-            pay: PeriodReward {
+            reward: PeriodReward {
                 weight,
                 square,
                 scale_ms,

@@ -41,7 +41,7 @@ impl PeriodReward {
 
 /// A reward computed from a network's inputs.
 #[derive(Clone, Copy, Debug)]
-pub struct Pay {
+pub struct InputReward {
     reward: PeriodReward,
     /// Index of the delay among the inputs, and whether that input is a logarithm.
     delay: (usize, bool),
@@ -49,7 +49,7 @@ pub struct Pay {
     utilisation: usize,
 }
 
-impl Pay {
+impl InputReward {
     /// The reward for this network.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Pay {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The reward.
-    pub pay: PeriodReward,
+    pub reward: PeriodReward,
     /// Discount per decision.
     pub gamma: f64,
     /// Number of decisions whose rewards a transition adds up; the target network estimates the
@@ -118,7 +118,7 @@ pub struct Dqn {
     /// Transitions: the inputs, the inputs `horizon` decisions later, the action, and the rewards
     /// in between.
     rows: Vec<f32>,
-    pay: Pay,
+    reward: InputReward,
     /// Subtracted from the reward of each decision, so that values do not change with a link on
     /// which the rewards of all actions are higher or lower (Naik, Wan, Tomar and Sutton 2024,
     /// "Reward Centering", equation 6).
@@ -148,7 +148,7 @@ impl Dqn {
     /// If it does not have one linear head with a value per action, or does not read delay and
     /// utilisation.
     pub fn new(policy: &Policy, settings: Settings, seed: u64) -> Result<Self, Error> {
-        let pay = Pay::new(policy, settings.pay)?;
+        let reward = InputReward::new(policy, settings.reward)?;
         let card = policy.card();
         let head = &card.heads[0];
         if card.heads.len() != 1 || head.activation != Activation::Linear || head.outputs.len() < 2
@@ -166,7 +166,7 @@ impl Dqn {
             averaged: 0,
             rows: Vec::new(),
             online,
-            pay,
+            reward,
             baseline: 0.0,
         })
     }
@@ -189,7 +189,10 @@ impl Dqn {
     pub fn keep(&mut self, inputs: &[f32], actions: &[f32]) -> f64 {
         let (n, steps, horizon) = (self.width(), actions.len(), self.settings.horizon);
         assert_eq!(inputs.len(), n * steps, "a row of inputs per action");
-        let gains: Vec<f64> = inputs.chunks_exact(n).map(|row| self.pay.of(row)).collect();
+        let gains: Vec<f64> = inputs
+            .chunks_exact(n)
+            .map(|row| self.reward.of(row))
+            .collect();
         for t in 0..steps.saturating_sub(horizon) {
             let mut sum = 0.0;
             // From the last to the first: each is discounted once more.
@@ -395,7 +398,7 @@ mod tests {
     use super::*;
     use crate::policy::{FORMAT, Head, Input};
 
-    const PAY: PeriodReward = PeriodReward::PAPER;
+    const REWARD: PeriodReward = PeriodReward::PAPER;
 
     fn card(outputs: &[&str]) -> Card {
         let input = |name: &str| Input {
@@ -427,7 +430,7 @@ mod tests {
         let layers = random_layers(&card, &[16], 1);
         let policy = Policy::new(card, &layers).unwrap();
         let settings = Settings {
-            pay: PAY,
+            reward: REWARD,
             gamma,
             horizon,
             batch: 32,
@@ -462,8 +465,8 @@ mod tests {
 
     #[test]
     fn the_reward_is_the_papers() {
-        assert_eq!(PAY.of(0.0, 1.0), 1.0);
-        assert_eq!(PAY.of(5.0, 0.0), -1.0);
+        assert_eq!(REWARD.of(0.0, 1.0), 1.0);
+        assert_eq!(REWARD.of(5.0, 0.0), -1.0);
         let linear = PeriodReward {
             square: false,
             weight: 10.0,
@@ -524,7 +527,7 @@ mod tests {
         for (limit, expected) in [(100.0, 6.5), (0.1, 10.5)] {
             let mut dqn = learner(1, 0.0);
             dqn.settings.error_limit = limit;
-            dqn.pay.reward.weight = 20.0;
+            dqn.reward.reward.weight = 20.0;
             let mut rng = Rng::new(4, "use");
             // One period in five is idle: a reward of -9.5, else 10.5.
             let row = |idle| [0.0, if idle { 0.0 } else { 1.0 }];

@@ -9,7 +9,7 @@
 //! When a guard's classic controller acts, or the network's answer is not finite, nothing is
 //! learned, the trial ends, and the network with which the queue started is in force again.
 
-use super::dqn::{Dqn, Pay, PeriodReward, Settings};
+use super::dqn::{Dqn, InputReward, PeriodReward, Settings};
 use super::{Adjacent, RlAqm};
 use crate::control::learn::{self, Blocks, Outbox, Trial, Update, Verdict};
 use crate::control::networks::{Networks, Second};
@@ -50,7 +50,7 @@ const RATE: f32 = 1e-3;
 /// `quell train rl-aqm --corrected`.
 fn settings(reward: PeriodReward) -> Settings {
     Settings {
-        pay: reward,
+        reward,
         gamma: 0.95,
         horizon: 5,
         batch: 256,
@@ -93,7 +93,7 @@ pub struct Learning {
     pause_left: u32,
     /// Length of the pause after the next network that is worse, in decisions.
     pause: u32,
-    pay: Pay,
+    reward: InputReward,
     outbox: Outbox,
     learner: Option<Box<dyn learn::Learner>>,
     /// Draws the order of blocks. Seeded from the queue's own stream at the first decision.
@@ -125,7 +125,7 @@ impl Learning {
         let (champion, newest) = (start.acting.clone(), start.second.network().clone());
         acting.policy = champion.clone();
         Ok(Self {
-            pay: Pay::new(&start.first, reward)?,
+            reward: InputReward::new(&start.first, reward)?,
             // 82 s of decisions at the default period.
             outbox: Outbox::new(start.first.inputs(), 4096),
             learner: Some(Box::new(Learner::new(&newest, reward)?)),
@@ -258,7 +258,7 @@ impl Control for Learning {
         self.acting.step(gauges, rng);
         // The reward of the previous decision. At the start of a block it belongs to the other
         // network, but a block skips at least its first reward.
-        let reward = self.pay.of(&self.acting.inputs);
+        let reward = self.reward.of(&self.acting.inputs);
         match self.acting.action {
             Some(action) if !self.acting.is_broken() => {
                 self.outbox.push(&self.acting.inputs, action);
