@@ -244,7 +244,7 @@ def ablation(hush: Any) -> Any:
 @pytest.mark.torch
 def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
     whole, drawn = hush.shipped(), kinds.draw(5, 3)
-    whole["hold"][4] = 0.0
+    whole["hold"][4], whole["dry"] = 0.0, [-2.0, 0.4, 0.3, 0.2]
     # In place of measured levels: 0 with the idle share as a feature of `target`, 1 lower without it.
     level = dict.fromkeys(ablation.SETTINGS, 0.0)
 
@@ -259,12 +259,14 @@ def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(h
     known = whole["step"][3] * sum(math.log(link.flows) for link in drawn) / 3
     assert found["without flows"]["step"][0] == pytest.approx(whole["step"][0] + known)
     assert found["without all features"]["target"][1:] == [0.0] * 8
+    assert found["without flows"]["dry"] == [-2.0, 0.4, 0.0, 0.2]
+    assert found["without packet time"]["dry"] == whole["dry"], "which the packet time does not enter"
     assert found["the flow with most bytes queued pays"] == whole | {"service": [0.0], "steady": [0.0]}
 
 
 @pytest.mark.torch
 def test_numbers_vary_by_a_fifth_and_constants_by_a_fifth_of_what_they_set(hush: Any, ablation: Any) -> None:
-    whole = hush.shipped()
+    whole = hush.shipped() | {"dry": [-2.0, 0.4, 0.3, 0.2]}
     varied = ablation.numbers(whole)
     assert len(varied) == sum(number != 0 for row in whole.values() for number in row)
     less, more = varied["target, constant"]
@@ -272,6 +274,8 @@ def test_numbers_vary_by_a_fifth_and_constants_by_a_fifth_of_what_they_set(hush:
     assert math.exp(more["target"][0] - whole["target"][0]) == pytest.approx(1.2)
     assert varied["power"][1]["power"][0] == pytest.approx(1.2 * whole["power"][0])
     assert varied["target, idle share"][0]["target"][4] == pytest.approx(0.8 * whole["target"][4])
+    features = ("constant", "round trip", "flows", "packets per flow")
+    assert [name for name in varied if name.startswith("dry, ")] == [f"dry, {name}" for name in features]
 
 
 @pytest.mark.torch

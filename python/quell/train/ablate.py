@@ -27,7 +27,7 @@ FEATURES = (
     "packets per flow",
 )  # fmt: skip
 """Features of a row of a model, after its constant."""
-OF_IDLE = ("round trip", "flows", "packets per flow")
+OF_DRY = ("round trip", "flows", "packets per flow")
 """Features of the row `dry`, after its constant."""
 SETTINGS = ("target", "wait", "hold", "cap")
 """The rows whose values are in a record."""
@@ -52,7 +52,7 @@ def _with(model: Model, **rows: Sequence[float]) -> Model:
 
 def _columns(word: str) -> tuple[str, ...]:
     """Name the numbers of a row."""
-    return ("constant", *(OF_IDLE if word == "idle" else FEATURES))
+    return ("constant", *(OF_DRY if word == "dry" else FEATURES))
 
 
 def _without(model: Model, *features: int) -> Model:
