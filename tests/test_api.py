@@ -321,7 +321,7 @@ def test_a_controller_of_a_knob_that_is_not_there_is_refused_before_the_run(aqm:
     assert not controller.seen
 
 
-def test_one_that_does_not_say_its_knobs_is_refused_where_there_are_none_or_at_its_first_decision() -> None:
+def test_a_controller_without_knobs_attribute_is_refused_before_the_run_or_at_its_first_decision() -> None:
     silent = Still({"limit": 3})
     with pytest.raises(quell.InputError, match=r"`cake` has no knobs; .* or write knobs = \(\)"):
         quell.run(aqm="cake", controller=silent, **LINK)
@@ -400,7 +400,7 @@ def test_optimum_has_a_row_per_setting() -> None:
     assert 0 < frame["utilisation"][1] <= 1
 
 
-def test_lists() -> None:
+def test_queues_and_scenarios_are_listed() -> None:
     assert "codel" in quell.queues()["name"].to_list()
     assert "home" in quell.scenarios()["name"].to_list()
 

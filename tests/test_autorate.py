@@ -180,7 +180,7 @@ def test_a_measured_line_is_compared_with_fixed_rates_too(
     ("trace", "message"),
     [
         ("no-such.down", "cannot read the trace no-such.down"),
-        ("builtin:lte-up", "--trace builtin:lte-up: name the way down; the way up is found by it"),
+        ("builtin:lte-up", "--trace builtin:lte-up: name the downstream trace; the upstream one is found by its name"),
         ("builtin:nope", "unknown built-in trace `nope`"),
     ],
 )

@@ -50,8 +50,8 @@ def test_rl_aqm_as_published_is_a_constant_and_the_default_is_not() -> None:
             assert sum(head.actions.values()) == pytest.approx(1)
     # The paper's scenario above a device of 100 packets, as in the rows of Figure 6.
     scenario = rl_aqm.scenario_of((10, 20), rl_aqm_more.MEASURED_NIC)
-    assert len(behaviour.chosen(scenario, "rlaqm as_published")) == 1
-    assert len(behaviour.chosen(scenario, "rlaqm")) > 1
+    assert len(behaviour.action_counts(scenario, "rlaqm as_published")) == 1
+    assert len(behaviour.action_counts(scenario, "rlaqm")) > 1
 
 
 def test_sensitivity_names_the_input_that_decides() -> None:

@@ -190,7 +190,7 @@ def test_lists_of_queues_and_scenarios(quell: Quell) -> None:
         assert f'name = "{name}"' in quell("scenarios", name).stdout
 
 
-def test_a_run_in_a_cell_tells_of_the_air(quell: Quell) -> None:
+def test_a_run_in_a_cell_prints_airtime(quell: Quell) -> None:
     done = quell("run", "wifi-mesh", "--duration", "3s")
     assert re.search(r"gateway → relay +[0-9.]+ +[0-9.]+ +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+", done.stdout)
     record = json.loads(quell("run", "wifi-mesh", "--duration", "3s", "--json", "-").stdout)

@@ -44,7 +44,7 @@ def name_of(command: tuple[str, tuple[str, ...]]) -> str:
     return f"{command[0]}: {' '.join(command[1])[:70]}"
 
 
-def test_there_are_many() -> None:
+def test_many_commands_are_found() -> None:
     assert len(COMMANDS) > 60
     assert {"compare", "run", "live", "shell", "train", "reproduce", "watch"} <= {words[0] for _, words in COMMANDS}
 
@@ -118,7 +118,7 @@ def test_a_printed_simulation_runs(
             assert (tmp_path / target).stat().st_size > 0
 
 
-def test_enough_are_run() -> None:
+def test_enough_commands_are_run() -> None:
     assert len(RUN) > 15
 
 

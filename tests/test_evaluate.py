@@ -23,7 +23,7 @@ from quell.common import files
 from quell.evaluation import candidate, link, measures, run, suite, verdict
 from quell.evaluation.candidate import LeftOut
 from quell.evaluation.entry import HEAVY, MAY, MEDIUM, MILD, MUST, RECOMMENDED, categories, load
-from quell.evaluation.state import Kept
+from quell.evaluation.state import RunStore
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, Bar, at_least, at_most
 from quell.experiments import experiment
 from quell.experiments.executor import Executor
@@ -367,7 +367,7 @@ def test_kept_runs_are_used_and_not_run_again(tmp_path: Path, monkeypatch: pytes
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
     state = tmp_path / "state"
     with monkeypatch.context() as patched:
-        patched.setattr(Kept, "finished", lambda *_: None)
+        patched.setattr(RunStore, "finished", lambda *_: None)
         first = run.evaluate(plan, state=state)
     monkeypatch.setattr(experiment, "stream", lambda runs, *_, **__: pytest.fail("ran again") if runs else None)
     assert [cell.plain() for cell in run.evaluate(plan, state=state)] == [cell.plain() for cell in first]
@@ -378,7 +378,7 @@ def test_a_run_whose_line_is_cut_off_is_run_again(tmp_path: Path, monkeypatch: p
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
     state = tmp_path / "state"
     with monkeypatch.context() as patched:
-        patched.setattr(Kept, "finished", lambda *_: None)
+        patched.setattr(RunStore, "finished", lambda *_: None)
         first = run.evaluate(plan, state=state)
         written = state.read_bytes()
         state.write_bytes(written[:-20])
@@ -413,7 +413,7 @@ def test_a_spoilt_state_file_is_refused_in_one_line(
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
     state = tmp_path / "quell-evaluate.state"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Kept, "finished", lambda *_: None)
+        patched.setattr(RunStore, "finished", lambda *_: None)
         run.evaluate(plan, state=state)
     state.write_text(spoil(state.read_text()))
     before = state.read_text()
@@ -429,7 +429,7 @@ def round_trips(tmp_path_factory: pytest.TempPathFactory) -> str:
     plan = run.plan(link.parse("10mbit@rtt=20ms"), candidate.parse_all(["codel"]), sections=["6"], seeds=1)
     state = tmp_path_factory.mktemp("kept") / "state"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Kept, "finished", lambda *_: None)
+        patched.setattr(RunStore, "finished", lambda *_: None)
         run.evaluate(plan, state=state)
     return state.read_text()
 
@@ -549,12 +549,12 @@ def test_a_state_file_that_is_deleted_meanwhile_is_made_again_with_all_finished_
 
     with pytest.raises(KeyboardInterrupt):
         run.evaluate(plan, state=state, threads=1, on_done=on_done)
-    with Kept(state) as kept:
+    with RunStore(state) as kept:
         # Runs that end before Ctrl-C is noticed are kept, too.
         assert len(kept.runs) >= 3
         assert state.read_text().count("\n") == 1 + len(kept.runs)
     # A file of another program in its place is not changed.
-    with Kept(state) as kept:
+    with RunStore(state) as kept:
         [key, *_] = kept.runs
         state.unlink()
         state.write_text("a shopping list")
@@ -567,7 +567,7 @@ def test_a_state_file_that_is_deleted_meanwhile_is_made_again_with_all_finished_
 def test_a_link_to_a_state_file_stays_and_the_file_goes(tmp_path: Path) -> None:
     link, file = tmp_path / "link", tmp_path / "state"
     link.symlink_to(file)
-    with Kept(link) as kept:
+    with RunStore(link) as kept:
         assert file.exists()
         kept.finished(())
     assert link.is_symlink() and not file.exists()
@@ -585,13 +585,13 @@ def test_runs_are_not_kept_in_a_file_that_another_evaluation_has_just_removed(
         lock(descriptor)
 
     monkeypatch.setattr(files, "lock", slow_lock)
-    with Kept(path):
+    with RunStore(path):
         assert path.read_text().startswith('{"quell evaluate"')
 
 
 def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
-    with Kept(tmp_path / "state"), pytest.raises(quell.InputError, match="is in use by another evaluation"):
+    with RunStore(tmp_path / "state"), pytest.raises(quell.InputError, match="is in use by another evaluation"):
         run.evaluate(plan, state=tmp_path / "state")
 
 

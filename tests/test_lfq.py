@@ -96,13 +96,13 @@ def test_settings_out_of_range_are_refused(options: dict[str, float]) -> None:
         run(alpha=-1.0)
 
 
-def test_sixty_names() -> None:
+def test_there_are_sixty_feature_names() -> None:
     names = _core.lfq_features()
     assert len(set(names)) == 60 and names[0] == "backlog_100p_5"
     assert _core.lfq_features(paper_weights=True)[0] == "backlog_100p_4"
 
 
-def test_words(tmp_path: Path) -> None:
+def test_queue_words_of_lfq(tmp_path: Path) -> None:
     assert _core.queue("lfq limit 20p") == "lfq limit 20"
     nothing = tmp_path / "nothing.safetensors"
     with pytest.raises(InputError, match=r"nothing\.safetensors"):

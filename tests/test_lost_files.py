@@ -21,7 +21,7 @@ from conftest import QUELL
 from quell._core import InputError
 from quell.cli.dispatch import call
 from quell.common import files
-from quell.evaluation.state import Kept
+from quell.evaluation.state import RunStore
 from quell.train import learnqueue
 
 SHORT = 'name = "x"\nduration = "1s"\nwarmup = "0s"\n[link]\nrate = "1mbit"\n[[flow]]\n'
@@ -131,7 +131,7 @@ def test_an_interrupted_comparison_does_not_replace_earlier_results() -> None:
     err = interrupted(*words, "--json", "runs.json", "--csv", "runs.csv", "--html", "new.html")
     for name in ("runs.json", "runs.csv"):
         assert Path(name).read_text() == "of a whole experiment", err
-        assert f"{name} is from before and stays" in err
+        assert f"{name} is kept; the finished runs" in err
     assert json.loads(Path("runs.interrupted.json").read_text())
     assert Path("runs.interrupted.csv").read_text().startswith("scenario,")
     assert "Interrupted" in Path("new.html").read_text()
@@ -259,7 +259,7 @@ def test_an_evaluation_leaves_the_finished_runs_of_another_one() -> None:
 
 def test_an_evaluation_leaves_a_file_that_has_taken_the_place_of_its_own() -> None:
     state, other = Path("own.state"), Path("other.state")
-    with Kept(state) as kept:
+    with RunStore(state) as kept:
         kept.add("run", {"packets": 1}, to_file=True)
         other.write_text("of another evaluation\n")
         other.replace(state)

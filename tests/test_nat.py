@@ -107,7 +107,7 @@ def test_the_start_lists_the_rules_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(nat, "_ran", ran)
     monkeypatch.setattr(nat, "has_ipv6", lambda: True)
-    monkeypatch.setattr(nat, "_lives", lambda index: True)
+    monkeypatch.setattr(nat, "_is_shell_device", lambda index: True)
     monkeypatch.setattr(nat, "interface_name", lambda index: f"quell{index}")
     file: Any = NoFile()
     _, others = nat._settle(file)

@@ -157,7 +157,7 @@ def test_a_workflow_has_few_rights_limits_and_calls_what_a_developer_can_call(pa
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_names_actions_by_commit_and_gives_rights_to_none_of_others(path: Path) -> None:
+def test_a_workflow_pins_actions_by_commit_and_grants_third_party_actions_no_rights(path: Path) -> None:
     text = path.read_text("utf-8")
     for action in re.findall(r"uses: (.*)", text):
         assert action.startswith("./") or re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", action), action

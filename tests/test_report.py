@@ -186,7 +186,7 @@ def test_hosts_and_tins_show_their_shares() -> None:
     words = ["cake diffserv4 dual-dsthost", "fq_codel"]
     found = run_jobs(scenario, plan(scenario, words))
     text = page(found, "x")
-    shares = text.split("Who got what share")[1].split("</section>")[0]
+    shares = text.split("Shares of hosts and tins")[1].split("</section>")[0]
     assert shares.count("<details") == 2
     assert "&lt;laptop&gt;" in shares
     runs = [r["hosts"][1]["share"] for r in found.records if r["queue"] == words[0]]
@@ -196,7 +196,7 @@ def test_hosts_and_tins_show_their_shares() -> None:
 
 
 def test_link_without_hosts_has_no_shares(outcome: Outcome) -> None:
-    assert "Who got what share" not in page(outcome, "x")
+    assert "Shares of hosts and tins" not in page(outcome, "x")
 
 
 def test_only_runs_without_bins_of_their_own_get_those_of_the_report() -> None:

@@ -129,7 +129,7 @@ def test_a_page_opens_on_its_verdicts_and_misses(quick: dict[str, tuple[list[dic
     assert text.index('id="panel-0-0"') < text.index("Aims of quell")
 
 
-def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(
+def test_rl_aqm_matches_its_figures_above_a_device_of_100_packets(
     quick: dict[str, tuple[list[dict[str, Any]], Path]],
 ) -> None:
     """100 is ns-3's default. The deeper the device, the shorter the queue's own delay and the longer the senders'."""

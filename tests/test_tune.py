@@ -180,7 +180,7 @@ def test_a_fleet_gets_a_row_for_each_line(quell: Quell, tmp_path: Path) -> None:
     [
         ("name\nanna\n", "lines.csv:1: no column `rate`"),
         ("rate\n", "has no rows"),
-        ("rate,rtt\n5mbit/1mbit\n", "lines.csv:2: has not 2 columns"),
+        ("rate,rtt\n5mbit/1mbit\n", "lines.csv:2: does not have 2 columns"),
         ("rate,rtt\n5mbit/1mbit,1\r0ms\n", "lines.csv:2: not CSV: new-line character"),
         ("rate,target\n5mbit/1mbit,tc\n", "`target` is one that is written"),
         ("rate\n5mbit/1mbit\n5mbit\n", "lines.csv:3: --rate 5mbit: give both directions"),
@@ -205,7 +205,7 @@ def test_a_fleet_that_is_wrong_is_one_line(quell: Quell, tmp_path: Path, text: s
         (["--rate", "10mbit/2mbit", "--for", "bulk:2,bulk"], "bulk is there twice"),
         (["--rate", "10mbit/2mbit", "--for", "bulk:0"], "a weight is a number above 0"),
         (["--rate", "10mbit/2mbit", "--framing", "docsys"], "did you mean `docsis`"),
-        (["--rate", "10mbit/2mbit", "--target", "openwrt", "--queues", "pie"], "cannot be told that"),
+        (["--rate", "10mbit/2mbit", "--target", "openwrt", "--queues", "pie"], "does not support it"),
         (["--rate", "10mbit/2mbit", "--target", "dosbox"], "--target: "),
         (["--rate", "10mbit/2mbit", "--queues", "pastry"], "--queues: "),
         (["--rate", "10mbit/2mbit", "--target", "live", "--framing", "pppoe-ptm"], "PTM"),
@@ -678,7 +678,7 @@ def test_routeros_has_the_download_first_on_the_interface_to_the_line() -> None:
     lines = targets.TARGETS["routeros"].lines("ether1", plain, *search.shapes(space.default("fq_codel"), plain))
     assert lines[-1].endswith("max-limit=45000k/9000k bucket-size=0.001/0.001")
     assert targets.kinds("routeros", None, line) == ["cake"], "its htb does not count framing"
-    with pytest.raises(InputError, match="--queues codel: --target routeros cannot be told that on a line with docsis"):
+    with pytest.raises(InputError, match="--queues codel: --target routeros does not support it on a line with docsis"):
         targets.kinds("routeros", "codel", line)
 
 

@@ -288,7 +288,7 @@ def test_the_interface_of_opnsense_is_assumed_to_be_wan_and_the_page_has_the_fie
     assert "# to undo it: Firewall > Shaper > Rules, then Queues, then Pipes: delete" in done.stdout
 
 
-def test_the_question_for_the_interface_offers_that_of_the_target(tmp_path: Path) -> None:
+def test_ask_offers_the_targets_default_interface(tmp_path: Path) -> None:
     answers = ["10mbit/2mbit", "", "cable", "bulk", "opnsense", ""]
     words = [str(QUELL), "tune", "--ask", *SMALL[:-2], "--json", "-"]
     done = subprocess.run(words, input="\n".join(answers) + "\n", cwd=tmp_path, capture_output=True, text=True)

@@ -243,7 +243,7 @@ def traces(trace: str) -> tuple[str, str | None]:
     if trace.startswith("builtin:"):
         kind, *draw = trace.removeprefix("builtin:").split(":", 1)
         if kind.endswith("-up"):
-            raise InputError(f"--trace {trace}: name the way down; the way up is found by it")
+            raise InputError(f"--trace {trace}: name the downstream trace; the upstream one is found by its name")
         up: str | None = ":".join(["builtin", f"{kind}-up", *draw])
     else:
         beside = Path(trace).with_suffix(".up")

@@ -156,7 +156,7 @@ def nothing(_net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
 
 
 def kill(_net: Net, command: subprocess.Popen[str], seconds: float) -> None:
-    """SIGKILL in the middle."""
+    """SIGKILL after half of the time."""
     time.sleep(seconds / 2)
     command.kill()
     time.sleep(seconds / 2)
@@ -227,7 +227,7 @@ def frames(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
 
 
 def descriptors(_net: Net, command: subprocess.Popen[str], seconds: float) -> None:
-    """No descriptor, process or byte of a file more, from the middle on."""
+    """From the middle on: no new descriptor or process, and no file may grow."""
     import resource
 
     time.sleep(seconds / 2)
@@ -274,7 +274,7 @@ def _killed_for_memory(group: Path) -> int:
 
 
 def oom(net: Net, command: subprocess.Popen[str], seconds: float) -> None:
-    """Its cgroup has no memory left when its queue grows: the kernel kills it."""
+    """Its cgroup runs out of memory as its queue grows, and the kernel kills it."""
     with _memory_group(1 << 20) as group:
         time.sleep(seconds / 4)
         for pid in processes(command):

@@ -226,6 +226,6 @@ def _reasons(missed: Sequence[dict[str, Any]]) -> None:
     for row in missed:
         together.setdefault(row["why"], []).append(row["id"])
     if together:
-        out.print(Text("Why not", "bold"))
+        out.print(Text("Reasons", "bold"))
     for why, ids in together.items():
         out.print(Text.assemble((", ".join(ids), "cyan"), f": {why}"))

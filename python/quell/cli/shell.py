@@ -58,9 +58,9 @@ EXAMPLES = (
     "  quell shell --rate 10mbit --server 'python3 -m http.server 8000' -- sh -c 'curl http://$QUELL_SERVER:8000/'"
 )
 _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
-_LEAST_BINS = 2
+_MIN_BINS = 2
 """Minimum number of bins of a data file for Flent."""
-_BIN_S, _LOOK_S = 0.1, 0.25
+_BIN_S, _POLL_S = 0.1, 0.25
 """Default width of a series' bins, and longest wait between two checks of the running command, s."""
 
 Forwarding = Callable[[str, str], AbstractContextManager[None]]
@@ -332,8 +332,8 @@ def _flents(path: Path | None, given: _Given, found: Sequence[tuple[Scenario, co
     """Make the data files for Flent; a run too short to plot has none."""
     joined, several = [], len(found) > 1
     for link, run in found if path is not None else ():
-        if min(len(record["series"]["backlog_ms"]) for record in run.records) < _LEAST_BINS:
-            _say(f"--flent: nothing to plot: the command ended within {_LEAST_BINS} bins; {path} is not written")
+        if min(len(record["series"]["backlog_ms"]) for record in run.records) < _MIN_BINS:
+            _say(f"--flent: nothing to plot: the command ended within {_MIN_BINS} bins; {path} is not written")
         else:
             # A file's name contains the queue; several runs behind the same queue get a number.
             file = flent_file.of_shell(run.records, _base_ms(link, of_flows=given.of_flows))
@@ -467,7 +467,7 @@ def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[S
             _announce(running, f"{turn}{_describe(link, given)}")
         running.go()
         began = time.monotonic()
-        while (status := _wait(running, signals, _LOOK_S)) is None:
+        while (status := _wait(running, signals, _POLL_S)) is None:
             pass
         wall_s = time.monotonic() - began
     return running, status, wall_s
@@ -475,7 +475,7 @@ def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[S
 
 def _tell(text: str, **how: Any) -> None:
     """Print a line, unless nothing reads standard error: SIGTERM goes to the command and could not end the wait."""
-    if select.select((), (sys.stderr,), (), _LOOK_S)[1]:
+    if select.select((), (sys.stderr,), (), _POLL_S)[1]:
         err.print(text, soft_wrap=True, **how)
 
 
@@ -516,7 +516,7 @@ def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple
         printers = [threading.Thread(target=_print_lines, args=(os.fdopen(end, "rb"), live)) for end, _ in pipes]
         for printer in printers:
             printer.start()
-        while (status := _wait(running, signals, _LOOK_S)) is None:
+        while (status := _wait(running, signals, _POLL_S)) is None:
             live.update(_view(_json.loads(running.view())))
         wall_s = time.monotonic() - began
         for printer in printers:

@@ -380,7 +380,7 @@ def _tuned(
 
         found = search.search(bench, plan, seen)
     if found.interrupted:
-        err.print("quell: interrupted: judging the best so far; press Ctrl-C again to have it unjudged")
+        err.print("quell: interrupted: judging the best so far; press Ctrl-C again to skip judging")
     if not found.scores:
         return None
     judged, whole = _judged(bench, plan.line, today, seeds, found)

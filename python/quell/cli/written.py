@@ -14,7 +14,7 @@ from quell.inputs import toml
 
 _WRITES = ("--json", "--html", "--parquet", "--csv", "--flent", "--pcap", "--cache", "--out")
 _WITHIN = re.compile(r"[\s=,:]+")
-_LARGEST_SCENARIO = 1 << 20
+_MAX_SCENARIO = 1 << 20
 
 
 class _Word:
@@ -95,7 +95,7 @@ def _within(path: str) -> Iterator[str]:
     """Yield the files that a scenario may name: the words of all its texts, relative to its folder and to this one."""
     try:
         scenario = Path(path)
-        if not scenario.is_file() or scenario.stat().st_size > _LARGEST_SCENARIO:
+        if not scenario.is_file() or scenario.stat().st_size > _MAX_SCENARIO:
             return
         left: list[Any] = [toml.read(scenario.read_text(encoding="utf-8"))]
     except (OSError, ValueError):  # the command itself reports the error

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 400, 240
 _BARS = " ▁▂▃▄▅▆▇█"
 _SHOWN = 60
 """Number of periods in a line of text."""
-_LEAST_MS = 20.0
+_MIN_SCALE_MS = 20.0
 """Minimum of the delay's full scale, ms."""
 _PAPER, _GRID, _DELAY, _KNOB = (255, 255, 255), (225, 225, 225), (200, 60, 40), (40, 90, 170)
 
@@ -43,7 +43,7 @@ class Chart:
         delays = list(self.delays)[-_SHOWN:]
         if not delays:
             return "no step yet"
-        scale = max(_LEAST_MS, *delays)
+        scale = max(_MIN_SCALE_MS, *delays)
         bars = "".join(_BARS[min(8, int(delay / scale * 8.999))] for delay in delays)
         return f"{bars:>{_SHOWN}} delay {delays[-1]:.1f} of {scale:.0f} ms, knob {self.knobs[-1]:g}"
 
@@ -53,7 +53,7 @@ class Chart:
         half = HEIGHT // 2
         for quarter in range(0, HEIGHT, half // 4):
             image[quarter] = _GRID
-        scale = max(_LEAST_MS, *self.delays, 0.0)
+        scale = max(_MIN_SCALE_MS, *self.delays, 0.0)
         _line(image[:half], np.array(self.delays) / scale, _DELAY)
         _line(image[half:], (np.array(self.knobs) - self.low) / (self.high - self.low), _KNOB)
         return image

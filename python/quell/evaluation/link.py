@@ -16,7 +16,7 @@ from quell.inputs import notes
 DEFAULT = "10mbit@rtt=100ms"
 PACKET = 1514
 """Size of a full-size packet on the link, bytes: 1500 plus an Ethernet header."""
-_SMALLEST, _LARGEST = 10, 20_000
+_MIN_BDP, _MAX_BDP = 10, 20_000
 """Range of the bandwidth-delay product, packets: below it, a mild load is less than one flow; above it, thousands."""
 _KEPT = ("shaper", "burst", "overhead", "framing", "nic")
 """Keys of a scenario's [link] that an evaluation keeps."""
@@ -78,10 +78,10 @@ def parse(text: str | None) -> Link:
         link = _of_scenario(given)
     # The product is compared before it is rounded to packets.
     bits = link.rate_bps * link.rtt_s
-    if not _SMALLEST * PACKET * 8 <= bits <= _LARGEST * PACKET * 8:
+    if not _MIN_BDP * PACKET * 8 <= bits <= _MAX_BDP * PACKET * 8:
         raise InputError(
             f"{given}: rate times round trip is {bits / 8 / PACKET:.3g} packets; "
-            f"scenarios of RFC 7928 need {_SMALLEST} to {_LARGEST}, as in {DEFAULT}"
+            f"scenarios of RFC 7928 need {_MIN_BDP} to {_MAX_BDP}, as in {DEFAULT}"
         )
     return link
 

@@ -113,7 +113,7 @@ const open = (t, q) => {
   if (cell.measures.length) {
     const head = html("tr", {}, html("th", {}, "measure"), html("th", {}, data.queues[q]), ...(q ? [html("th", {}, data.queues[0])] : []));
     const rows = cell.measures.map(([title, own, reference]) => html("tr", {}, html("td", {}, title), html("td", {}, own), ...(q ? [html("td", {}, reference)] : [])));
-    body.append(html("h3", {}, "Measures"), html("p", { class: "note" }, "Mean over seeds ± half the 95 % confidence interval."), html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows)));
+    body.append(html("h3", {}, "Measures"), html("p", { class: "note" }, "Mean over seeds ± half the width of the 95 % confidence interval."), html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows)));
   }
   const jobs = [];
   const figure = (parent, draw) => { const f = html("figure"); parent.append(f); jobs.push(() => draw(f)); };

@@ -19,7 +19,7 @@ from quell.evaluation.candidate import Candidate, LeftOut
 from quell.evaluation.entry import Entry, Run
 from quell.evaluation.link import Link
 from quell.evaluation.measures import compact, ellipse
-from quell.evaluation.state import Kept
+from quell.evaluation.state import RunStore
 from quell.evaluation.verdict import LEFT_OUT, Judged, Values
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
@@ -192,7 +192,7 @@ def evaluate(
     """
     cells = _cells(plan)
     tasks = _tasks(plan, cells)
-    with Kept(state) as kept:
+    with RunStore(state) as kept:
         missing = list({task.key: task for task in reversed(tasks) if task.key not in kept.runs}.values())[::-1]
         alike = Counter(task.key for task in tasks)
         finished = sum(count for key, count in alike.items() if key in kept.runs)

@@ -16,12 +16,12 @@ from quell.evaluation.measures import is_compact
 
 _FORMAT = 2
 """Version of the format; lines of format 1 had no checksum."""
-_LONGEST = 10_000_000
+_MAX_LINE = 10_000_000
 """Largest number of characters in a line."""
 _AGAIN = "remove the file to start again, or name another: --state"
 
 
-class Kept:
+class RunStore:
     """Finished runs, compact (measures.compact), in memory and in a file with a line and checksum for each."""
 
     def __init__(self, path: Path | None) -> None:
@@ -31,7 +31,7 @@ class Kept:
         self._path = path
         self._file: TextIO | None = None
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> RunStore:
         if self._path is not None:
             self._open(self._path)
         return self
@@ -63,7 +63,7 @@ class Kept:
         """Read the file, or write the header of a new one."""
         self._read_from_file = set()
         try:
-            first = file.readline(_LONGEST)
+            first = file.readline(_MAX_LINE)
             if not first:
                 file.write(header)
                 return
@@ -72,9 +72,9 @@ class Kept:
                 what = "is of another version of quell" if other else "is another file"
                 raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {_AGAIN}")
             number, whole = 1, len(first.encode())
-            while line := file.readline(_LONGEST):
+            while line := file.readline(_MAX_LINE):
                 number += 1
-                if not line.endswith("\n") and len(line) < _LONGEST:
+                if not line.endswith("\n") and len(line) < _MAX_LINE:
                     os.ftruncate(file.fileno(), whole)  # incomplete after a power failure: that run is repeated
                     return
                 whole += len(line.encode())

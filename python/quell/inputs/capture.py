@@ -23,18 +23,18 @@ _HEADER = 14
 _BIN_S = 0.25
 _NEAR = 0.1
 """Largest relative deviation of a saturated bin from the rate."""
-_LEAST_BINS = 8
+_MIN_BINS = 8
 """Minimum number of saturated bins of a bottleneck: 2 s."""
 _BULK = 500_000
 """Minimum size of a transfer, bytes; smaller flows are parts of a page."""
-_LONGEST_S = 86_400
-_MOST_REPEATED = 0.4
+_MAX_TIME_S = 86_400
+_MAX_REPEATED = 0.4
 """Largest share of segments that were seen before. Retransmissions are few; in a capture of two interfaces of a router
 without address translation, half of the segments are repeated."""
-_LEAST_SEGMENTS = 100
+_MIN_SEGMENTS = 100
 """The share is taken of at least this many segments: a few retransmissions are a large share of a short capture."""
-_MOST_FLOWS = 100_000
-_MOST_COUNT = 64
+_MAX_FLOWS = 100_000
+_MAX_COUNT = 64
 _SITE = 7
 """Bytes of the prefix of a site's networks in IPv6: 56 bits, the usual delegation to a home (RFC 6177)."""
 
@@ -114,7 +114,7 @@ class Seen:
             for way, seen in (("download", self.down_mbps), ("upload", self.up_mbps)):
                 if seen is None:
                     raise InputError(
-                        f"{self.path}: no bottleneck in the {way}: it was never full for {_BIN_S * _LEAST_BINS:g} s; "
+                        f"{self.path}: no bottleneck in the {way}: it was never full for {_BIN_S * _MIN_BINS:g} s; "
                         "capture while the line is loaded both ways, or name the rates: quell tune --rate DOWN/UP"
                     )
             down, up = f"{self.down_mbps:.3f}mbit", f"{self.up_mbps:.3f}mbit"
@@ -168,13 +168,13 @@ class _Reading:
     def add(self, p: Packet) -> None:
         self.start = p.at if self.start is None else self.start
         at = p.at - self.start
-        if not 0 <= at < _LONGEST_S:
+        if not 0 <= at < _MAX_TIME_S:
             return  # the clock was set
         key = (p.source, p.target, p.protocol) if p.source < p.target else (p.target, p.source, p.protocol)
         flow = self.flows.get(key)
         if flow is None:
-            if len(self.flows) >= _MOST_FLOWS:
-                raise InputError(f"{self.path}: over {_MOST_FLOWS} flows; capture one line, for some minutes")
+            if len(self.flows) >= _MAX_FLOWS:
+                raise InputError(f"{self.path}: over {_MAX_FLOWS} flows; capture one line, for some minutes")
             flow = self.flows[key] = _Flow(p.protocol, at, at, {p.source: _Way(), p.target: _Way()})
         flow.last = at
         way, back = flow.ways[p.source], flow.ways[p.target]
@@ -255,7 +255,7 @@ class _Reading:
         """Raise InputError if packets that cross the line were captured more than once: their rate would be doubled."""
         ways = [way for flow in crossing for way in flow.ways.values()]
         segments = sum(way.segments for way in ways)
-        repeated = sum(way.repeated for way in ways) > _MOST_REPEATED * max(segments, _LEAST_SEGMENTS)
+        repeated = sum(way.repeated for way in ways) > _MAX_REPEATED * max(segments, _MIN_SEGMENTS)
         # If a router translates private addresses to other private ones, the copies of a connection differ in the near
         # end, but not in the far end and the first sequence number.
         copies = Counter(
@@ -291,7 +291,7 @@ def _kinds(crossing: list[_Flow], inside: frozenset[bytes]) -> Counter[str]:
             found[kind] += 1
     if short >= 5:
         found["page"] = 1
-    return Counter({kind: min(count, _MOST_COUNT) for kind, count in found.items()})
+    return Counter({kind: min(count, _MAX_COUNT) for kind, count in found.items()})
 
 
 def _time(p: Packet, at: float, way: _Way, back: _Way) -> None:
@@ -341,11 +341,11 @@ def _sum(each: Iterable[Mapping[int, int]]) -> list[float]:
 def _full(rates: list[float]) -> float | None:
     """Return the rate of a full line, Mbit/s: the median of the highest bins; None if too few bins are close to it.
 
-    The highest bins are 5 %, but at least `_LEAST_BINS`.
+    The highest bins are 5 %, but at least `_MIN_BINS`.
     """
-    top = sorted(rates)[-max(_LEAST_BINS, len(rates) // 20) :]
-    if len(top) < _LEAST_BINS or top[0] < 0.1:
+    top = sorted(rates)[-max(_MIN_BINS, len(rates) // 20) :]
+    if len(top) < _MIN_BINS or top[0] < 0.1:
         return None
     rate = quantile(top, 0.5)
     near = [value for value in rates if abs(value - rate) <= _NEAR * rate]
-    return rate if len(near) >= _LEAST_BINS else None
+    return rate if len(near) >= _MIN_BINS else None

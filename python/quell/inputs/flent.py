@@ -31,15 +31,15 @@ _READ = (2, 3, VERSION)
 """Versions that quell reads; their series are the same."""
 _MARGIN_S = 5
 """Time before and after the load in Flent's tests, which its box plots leave out."""
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 """Largest unpacked size; a test of an hour with 100 streams has about 100 MB."""
-_MOST_VALUES = 8_000_000
+_MAX_VALUES = 8_000_000
 """Largest number of values. Empty lists take 25 times the size of their text in memory, so values are counted before
 parsing."""
-_MOST_SERIES = 1000
-_MOST_LISTS = 10 * _MOST_SERIES
+_MAX_SERIES = 1000
+_MAX_LISTS = 10 * _MAX_SERIES
 """Largest number of lists. A series is a list in `results` and usually one in `raw_values`; metadata has a few."""
-_LARGEST = 1e12
+_MAX_VALUE = 1e12
 """Largest value, in any unit."""
 _BULK = ("tcp", "download", "upload", "backup")
 """Kinds of flows that are streams in Flent."""
@@ -80,7 +80,7 @@ class Measured:
             raise InputError(f"{path}: no series in it (x_values, results); is it a data file of a finished test?")
         if any(later <= earlier for earlier, later in pairwise(x)):
             raise InputError(f"{path}: the times of its samples (x_values) do not increase; is the file whole?")
-        if len(results) > _MOST_SERIES:
+        if len(results) > _MAX_SERIES:
             raise _too_many_series(path)
         about = about if isinstance(about, dict) else {}
         series = {str(name): _values(path, name, values, len(x)) for name, values in results.items()}
@@ -170,16 +170,16 @@ def _plain(path: Path) -> dict[str, Any]:
     packed = _core.read_file(path, "records")
     unpack = zlib.decompressobj(wbits=_GZIP)
     try:
-        text = unpack.decompress(packed, _MOST_BYTES)
+        text = unpack.decompress(packed, _MAX_BYTES)
     except zlib.error:
         raise InputError(f"{path}: not a gzip file; Flent's data files are named *{SUFFIX}") from None
     if unpack.unconsumed_tail:
-        raise InputError(f"{path}: more than {_MOST_BYTES >> 20} MiB unpacked; cut the test shorter")
+        raise InputError(f"{path}: more than {_MAX_BYTES >> 20} MiB unpacked; cut the test shorter")
     if not unpack.eof:
         raise InputError(f"{path}: the gzip data end too early; copy the file again")
-    if sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-        raise InputError(f"{path}: more than {_MOST_VALUES // 10**6} million values; cut the test shorter")
-    if text.count(b"[") > _MOST_LISTS:
+    if sum(map(text.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise InputError(f"{path}: more than {_MAX_VALUES // 10**6} million values; cut the test shorter")
+    if text.count(b"[") > _MAX_LISTS:
         raise _too_many_series(path)
     try:
         data = json.loads(text)
@@ -191,12 +191,12 @@ def _plain(path: Path) -> dict[str, Any]:
 
 
 def _too_many_series(path: Path) -> InputError:
-    return InputError(f"{path}: more than {_MOST_SERIES} series; take a test with fewer streams")
+    return InputError(f"{path}: more than {_MAX_SERIES} series; take a test with fewer streams")
 
 
 def _number(value: object) -> bool:
     """Return whether a value is a plausible time, rate or delay."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_VALUE
 
 
 def _values(path: Path, name: object, values: object, length: int) -> Values:

@@ -13,9 +13,9 @@ from quell._core import InputError
 
 TCP, UDP, _FRAGMENT = 6, 17, 44
 """Protocol numbers. `_FRAGMENT` is IPv6's; IPv4 fragments other than the first get it, too."""
-_LONGEST_BLOCK = 16 << 20
+_MAX_BLOCK = 16 << 20
 """Largest packet or block of pcapng, bytes."""
-_MOST_EMPTY = 1000
+_MAX_EMPTY = 1000
 """Largest number of successive records without a byte of a packet."""
 _ETHERNET, _RAW, _LINUX_SLL, _LINUX_SLL2, _NULL = 1, 101, 113, 276, 0
 _IP_AT = {_ETHERNET: 14, _RAW: 0, 12: 0, 14: 0, _LINUX_SLL: 16, _LINUX_SLL2: 20, _NULL: 4}
@@ -50,7 +50,7 @@ class _Bounded:
         self.seek, self.fileno = file.seek, file.fileno
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= _LONGEST_BLOCK:
+        if not 0 <= size <= _MAX_BLOCK:
             raise ValueError(f"a block of {size} bytes")
         return self._file.read(size)
 
@@ -70,7 +70,7 @@ def _interfaces(file: BinaryIO) -> int:
         elif file.tell() == 12:
             return 0
         kind, length = struct.unpack(f"{order}II", head[:8])
-        if not 12 <= length <= _LONGEST_BLOCK:
+        if not 12 <= length <= _MAX_BLOCK:
             break  # zeros, or a damaged block
         found += kind == pcapng.PCAPNG_BT_IDB
         file.seek(length - 12, os.SEEK_CUR)
@@ -99,7 +99,7 @@ def packets(path: Path) -> Iterator[Packet]:
             empty = 0
             for at, frame in reader:
                 empty = 0 if frame else empty + 1
-                if empty > _MOST_EMPTY:
+                if empty > _MAX_EMPTY:
                     return  # zeros: space that was reserved for the file and never written
                 if (packet := _parse(float(at), frame, link)) is not None:
                     yield packet

@@ -38,7 +38,7 @@ _DEVICE = re.compile(r"quell\d+")
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 """Exists if br_netfilter is loaded. Bridged packets also pass FORWARD if this or the bridge's own setting is 1."""
 _GUARD = Path(__file__).with_name("natguard.py")
-_LOOK_S, _TRIES, _RETRY_S = 1.0, 5, 0.1
+_POLL_S, _TRIES, _RETRY_S = 1.0, 5, 0.1
 """Seconds between two checks of the rules; number of attempts to remove rules; seconds before a repeated attempt."""
 
 
@@ -81,7 +81,7 @@ class _State:
 
     def living(self) -> list[int]:
         """Return the shells whose devices exist."""
-        return [index for index in self.shells if _lives(index)]
+        return [index for index in self.shells if _is_shell_device(index)]
 
 
 def check() -> None:
@@ -126,7 +126,7 @@ def translated(device: str, network: str) -> Iterator[None]:
         if not guarding or guarding.returncode:  # killed
             end(index, redirects)
         if told:
-            _tell(shown, told)
+            _note_forwarding_off(shown, told)
 
 
 def _start_guard(shell: str) -> subprocess.Popen[bytes]:
@@ -155,7 +155,7 @@ def end(index: int, redirects: int | None) -> None:
 def guard(device: str, network: str, index: int, redirects: int | None) -> None:
     """Restore rules removed by other programs until standard input or the device ends; then call `end`."""
     block = redirects is not None
-    while _lives(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+    while _is_shell_device(index) and not select.select([sys.stdin], [], [], _POLL_S)[0]:
         try:
             rules, found = _rules(device, network, index, block=block), _of(index)
             if len(found) == len(rules) and not _outdated(found):
@@ -234,10 +234,10 @@ def _settle(file: StateFile, ending: int = 0, redirects: int | None = None) -> t
             file.remove()
     else:
         file.remove()  # a file from another boot
-    return restored, _remove(lambda index: index == ending or not _lives(index))
+    return restored, _remove(lambda index: index == ending or not _is_shell_device(index))
 
 
-def _lives(index: int) -> bool:
+def _is_shell_device(index: int) -> bool:
     """Return whether this is the index of a shell's device; after its end another interface may have the index."""
     return bool(_DEVICE.fullmatch(interface_name(index)))
 
@@ -339,7 +339,7 @@ def _remove(of: Callable[[int], bool]) -> list[_Rule]:
     raise error or InputError("--nat: iptables does not remove its rules")
 
 
-def _tell(before: str, shell: str) -> None:
+def _note_forwarding_off(before: str, shell: str) -> None:
     """Print a note if forwarding is off again, because programs that started meanwhile may need it."""
     if _FORWARDING.read_text().strip() != "0":
         return

@@ -30,10 +30,10 @@ def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command:
 
 
 _NOTE = (
-    f"Misses first. Mean over seeds or trainings, ± half the interval of {100 * LEVEL:g} % (Student’s t). "
+    f"Misses first. Mean over seeds or trainings, ± half the width of the interval of {100 * LEVEL:g} % (Student’s t). "
     "Reached: the whole interval is within the tolerance; better: beyond it on the good side; missed: outside; "
     "contradicted: the whole interval is against the paper’s sentence; open: none of these; constant: the policy "
-    "answers the same to every input. What a row says under its name was measured by the same command. "
+    "gives the same answer to every input. What a row says under its name was measured by the same command. "
     "Click a heading to sort."
 )
 

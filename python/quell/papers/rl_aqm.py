@@ -322,7 +322,7 @@ def _is_constant(queue: str) -> bool:
     """Return whether a network chose the same action at every decision of Figure 6's run."""
     if not queue.startswith(RL):
         return False
-    return len(behaviour.chosen(scenario_of(LINKS[0], rl_aqm_more.MEASURED_NIC), queue)) == 1
+    return len(behaviour.action_counts(scenario_of(LINKS[0], rl_aqm_more.MEASURED_NIC), queue)) == 1
 
 
 UNITS = {"delay": "ms", "max_delay": "ms", "sections": "ms", "throughput": "Mbit/s", "throughputs": "Mbit/s"}

@@ -23,8 +23,8 @@ RANGES = {"delay_ms": (1.0, 200.0), "utilisation": (0.0, 1.0), "drop": (0.0, 0.5
 """Ranges of inputs whose scale does not give their range; below 1 ms RL-AQM's rules decide, not its network."""
 PROBABILITIES = {*RANGES, "delay_before_ms", "log_delay", "log_delay_before", "load"}
 """Possible inputs of RL-AQM's networks of probabilities (crates/quell-qdisc/src/control/rlaqm.rs)."""
-RULED_MS = RANGES["delay_ms"][0]
-ASKED = 100_000
+RULE_BELOW_MS = RANGES["delay_ms"][0]
+MAX_TRIALS = 100_000
 """Largest number of other points at which sensitivities are measured."""
 SAME = 1e-6
 Observation = Literal["linear", "logarithmic", "published"]
@@ -65,7 +65,7 @@ class Network:
         self.card: dict[str, Any] = json.loads(self._core.card)
         self.names: list[str] = [i["name"] for i in self.card["inputs"]]
 
-    def answers(self, rows: Rows) -> list[tuple[float, ...]]:
+    def outputs(self, rows: Rows) -> list[tuple[float, ...]]:
         """Return the outputs of all heads for rows of raw inputs."""
         n = self._core.outputs
         out = array("f", bytes(4 * n * len(rows)))
@@ -102,24 +102,24 @@ def grid(network: Network) -> Rows:
 def over(network: Network, rows: Rows) -> list[Behaviour]:
     """Return the behaviour of each head at these points, with sensitivities over the ranges that the points span."""
     rng = random.Random(2)
-    answers = network.answers(rows)
-    few = rows[:: -(-len(rows) * len(network.names) * TRIED // ASKED)]
-    before = network.answers(few)
+    results = network.outputs(rows)
+    few = rows[:: -(-len(rows) * len(network.names) * TRIED // MAX_TRIALS)]
+    before = network.outputs(few)
     moved: list[list[list[tuple[float, ...]]]] = []
     for k, column in enumerate(zip(*rows, strict=True)):
         ends = min(column), max(column)
         tries = [[(*row[:k], rng.uniform(*ends), *row[k + 1 :]) for row in few] for _ in range(TRIED)]
-        moved.append([network.answers(other) for other in tries])
+        moved.append([network.outputs(other) for other in tries])
     out = []
     for name, outputs, part in network.heads():
         actions, values = None, None
         changed: Callable[[Sequence[float], Sequence[float]], float]
         if len(outputs) > 1:
-            taken = [_greatest(answer[part]) for answer in answers]
+            taken = [_argmax(result[part]) for result in results]
             actions = {action: taken.count(a) / len(taken) for a, action in enumerate(outputs)}
             changed = _other_action
         else:
-            given = [answer[part][0] for answer in answers]
+            given = [result[part][0] for result in results]
             values = min(given), _mean(given), max(given)
             changed = partial(_distance, max(values[2] - values[0], SAME))
         sensitivity = {
@@ -133,14 +133,14 @@ def over(network: Network, rows: Rows) -> list[Behaviour]:
 
 
 def _other_action(new: Sequence[float], old: Sequence[float]) -> float:
-    return float(_greatest(new) != _greatest(old))
+    return float(_argmax(new) != _argmax(old))
 
 
 def _distance(width: float, new: Sequence[float], old: Sequence[float]) -> float:
     return abs(new[0] - old[0]) / width
 
 
-def _greatest(values: Sequence[float]) -> int:
+def _argmax(values: Sequence[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
@@ -158,7 +158,7 @@ def recorded(network: Network) -> tuple[str, Rows]:
     """
     width = len(network.names)
     if network.names == ["delay_ms", "utilisation", "drop"]:
-        return "the built-in scenario rl-aqm", asked(Scenario("rl-aqm"), "rlaqm", model=network.data)
+        return "the built-in scenario rl-aqm", network_inputs(Scenario("rl-aqm"), "rlaqm", model=network.data)
     if PROBABILITIES.issuperset(network.names):
         scenario = Scenario("rl-aqm")
         played = _core.episode(scenario, "rlaqm", scenario.run_seed(0), model=network.data)
@@ -171,18 +171,18 @@ def recorded(network: Network) -> tuple[str, Rows]:
     return "", []
 
 
-def asked(scenario: Scenario, queue: str, *, model: bytes | None = None) -> Rows:
+def network_inputs(scenario: Scenario, queue: str, *, model: bytes | None = None) -> Rows:
     """Run RL-AQM; return the inputs of its network at decisions not made by a rule."""
     played = _core.episode(scenario, queue, scenario.run_seed(0), model=model)
-    return [row for row in _rows(played.inputs, 3) if row[0] >= RULED_MS]
+    return [row for row in _rows(played.inputs, 3) if row[0] >= RULE_BELOW_MS]
 
 
-def chosen(scenario: Scenario, queue: str) -> dict[int, int]:
+def action_counts(scenario: Scenario, queue: str) -> dict[int, int]:
     """Run RL-AQM; count the actions of its network."""
     played = _core.episode(scenario, queue, scenario.run_seed(0))
     counts: dict[int, int] = {}
     for row, action in zip(_rows(played.inputs, 3), array("f", played.actions), strict=True):
-        if row[0] >= RULED_MS:
+        if row[0] >= RULE_BELOW_MS:
             counts[int(action)] = counts.get(int(action), 0) + 1
     return counts
 

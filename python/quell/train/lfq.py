@@ -153,7 +153,7 @@ class Learner:
         names = _core.lfq_features(paper_weights=self.arguments.paper_weights)
         same = {name: value.shape for name, value in tensors.items()} == {name: v.shape for name, v in own.items()}
         if not same or [read["name"] for read in card["inputs"]] != names:
-            raise InputError("--from: not a network of quell train lfq : it reads or gives something else")
+            raise InputError("--from: not a network of quell train lfq: its inputs or outputs differ")
         with torch.no_grad():
             for parameter, name in zip(self.actor.parameters(), own, strict=True):
                 parameter.copy_(tensors[name])

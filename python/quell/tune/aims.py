@@ -20,7 +20,7 @@ _FREEZES_PER_MINUTE, _GAME_MS, _PAGE_S = 3.0, 50.0, 3.0
 """Values that halve a score: the bounds of docs/explanation/applications.md."""
 _BEST_MOS = 4.41
 """MOS of the E-model for a call without delay or loss (ITU-T G.107)."""
-_LEAST = 1e-3
+_MIN_SCORE = 1e-3
 """The minimum score. With a zero, a geometric mean would ignore all other scores."""
 
 
@@ -141,8 +141,8 @@ class Aims:
         for name in self.weights:
             value = _SCORES[name](record, line)
             if value is None:
-                value = _page_score(line.measured_s) if name == "pages" else _LEAST
-            found[name] = min(1.0, max(_LEAST, value))
+                value = _page_score(line.measured_s) if name == "pages" else _MIN_SCORE
+            found[name] = min(1.0, max(_MIN_SCORE, value))
         return found
 
     def objective(self, record: Record, line: Line) -> float:

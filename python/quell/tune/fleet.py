@@ -54,7 +54,7 @@ def _rows(path: str, reader: csv.DictReader[str]) -> tuple[list[str], list[Row]]
     for given in reader:
         place = f"--fleet {path}:{reader.line_num}"
         if None in given or None in given.values():
-            raise InputError(f"{place}: has not {counted(len(columns), 'column')} as the first line")
+            raise InputError(f"{place}: does not have {counted(len(columns), 'column')}, as the first line has")
         rtt, framing = (given.get(name, "").strip() or None for name in ("rtt", "framing"))
         rows.append(Row(place, given, given["rate"].strip(), rtt, framing))
     if not rows:

@@ -140,7 +140,7 @@ class State:
         """
         return 0 not in (self.boot, now := _core.StateFile.boot()) and self.boot != now
 
-    def is_like(self, other: State) -> bool:
+    def has_same_queues(self, other: State) -> bool:
         """Return whether both interfaces have the same indices, queues and redirections; counters may differ."""
         pairs = ((self.own, other.own), (self.inner, other.inner))
         return all(one.known == another.known for one, another in pairs)
@@ -188,7 +188,7 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
         state = _before(dev, file, replace=replace)
         _rehearse(dev, commands, state)
         # The rehearsal takes long enough for another program to set a queue, which would be lost.
-        if not _before(dev, file, replace=replace).is_like(state):
+        if not _before(dev, file, replace=replace).has_same_queues(state):
             raise InputError(f"--apply {dev}: another program has changed its queues meanwhile; try again when that "
                              "has ended")  # fmt: skip
         with signals_wait():
@@ -208,7 +208,7 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
                     # arrives there once the ifb is deleted.
                     while other := _redirects(inner, now):
                         run(Command.of("tc qdisc del dev {other} ingress", other=other))
-                    _back(now, inner, state, made[dev], made[inner])
+                    _restore(now, inner, state, made[dev], made[inner])
                     file.remove()
                 raise
 
@@ -286,7 +286,7 @@ def undo(dev: str, *, replace: bool) -> str:
         with signals_wait():
             # An interrupted undo leaves a mixed state, so the next undo does not compare.
             file.write(dataclasses.replace(state, made=[]).text)
-            _back(now, inner, state)
+            _restore(now, inner, state)
             file.remove()
     if not now:
         return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
@@ -362,13 +362,13 @@ def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
         if not has_interface(dev):
             space.run(_pair(dev))
         for name, side in sides:
-            if side.index and not _returns(name, side):
+            if side.index and not _can_restore(name, side):
                 raise InputError(f"--apply {dev}: {name}'s {side.existing} could not be put back as it is; remove "
                                  f"it first: tc qdisc del dev {name} root")  # fmt: skip
         space.run(*commands)
 
 
-def _returns(dev: str, side: Side) -> bool:
+def _can_restore(dev: str, side: Side) -> bool:
     """Return whether the kernel restores the same state on the interface of this name in this namespace."""
     try:
         side.put_back(dev)
@@ -377,7 +377,7 @@ def _returns(dev: str, side: Side) -> bool:
     return [node.known for node in netlink.tree(dev)] == [node.known for node in side.tree]
 
 
-def _back(
+def _restore(
     dev: str, ifb: str, state: State, changed: Collection[str] = _PLACES, changed_inner: Collection[str] = _PLACES
 ) -> None:
     """Restore both interfaces at the places that were changed; repeating this has no effect."""

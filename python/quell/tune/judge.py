@@ -130,7 +130,7 @@ class Judge:
         default = self._best(defaults, 2)
         candidates = [s for s in found.finalists if s not in defaults]
         best = self._best(candidates, _CANDIDATES) if candidates else default
-        on_step("leaving out options that bring nothing")
+        on_step("removing options without effect")
         best = self._plain(best)
         on_step("judging")
         judged = self._compare(best, default)

@@ -25,7 +25,7 @@ BUFFER = "250ms"
 """Default size of a line's FIFOs: the delay of a modem with DOCSIS buffer control."""
 BULK = ("tcp", "download", "upload", "backup")
 """Kinds of flows that use all available rate."""
-_DURATION_S, _SHORTEST_S = 20.0, 5.0
+_DURATION_S, _MIN_DURATION_S = 20.0, 5.0
 """Length of a run on a line of up to `_LONG_UP_TO`, and its minimum, s: a faster line carries more in less time."""
 _LONG_UP_TO = 100_000_000
 """Total rate of both directions, bit/s."""
@@ -35,7 +35,7 @@ _LAN = 1_000_000_000
 """Rate of the interface on which cake shapes by itself, bit/s."""
 _SLOW_FOR_VIDEO = 4_000_000
 """Below this rate of the slower direction, bit/s, a video call would use the whole line."""
-_LEAST_FIFO = 32 * 1514
+_MIN_FIFO = 32 * 1514
 """Minimum size of a FIFO of the line, bytes: 32 full-size packets."""
 
 
@@ -136,7 +136,7 @@ class Line:
 
     def fifo(self, rate: int) -> int:
         """Return the size of a FIFO of the line at a rate, bytes."""
-        return max(_LEAST_FIFO, round(rate * self.buffer_s / 8))
+        return max(_MIN_FIFO, round(rate * self.buffer_s / 8))
 
     def _bfifo(self, rate: int) -> str:
         return f"bfifo limit {self.fifo(rate)}"
@@ -174,7 +174,7 @@ def _rate(bits: int) -> str:
 
 def time_on(rate: int) -> float:
     """Return the length of a run, s, by the total rate of both directions, bit/s, with which its cost grows."""
-    return max(_SHORTEST_S, round(_DURATION_S * math.sqrt(min(1.0, _LONG_UP_TO / rate)), 1))
+    return max(_MIN_DURATION_S, round(_DURATION_S * math.sqrt(min(1.0, _LONG_UP_TO / rate)), 1))
 
 
 def at_home(

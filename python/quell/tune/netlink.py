@@ -79,7 +79,7 @@ class Node:
             raise ValueError("kind")
         if not {key for key, _ in _attributes(bytes.fromhex(node.options))} <= {_OPTIONS, _STAB}:
             raise ValueError("options")
-        _said_again(node)
+        _recreation_attributes(node)
         return node
 
     @property
@@ -225,7 +225,7 @@ def put_back(dev: str, nodes: list[Node]) -> None:
     index = _index(dev)
     for node in nodes:
         body = _TCM.pack(0, index, node.handle, node.parent, 0)
-        body += _attribute(_KIND, node.kind.encode() + b"\0") + _said_again(node)
+        body += _attribute(_KIND, node.kind.encode() + b"\0") + _recreation_attributes(node)
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as at:
             at.send(_HEADER.pack(_HEADER.size + len(body), node.of, _CREATE, 1, 0) + body)
             error = struct.unpack_from("i", at.recv(1 << 16), _HEADER.size)[0]
@@ -233,7 +233,7 @@ def put_back(dev: str, nodes: list[Node]) -> None:
             raise InputError(f"{dev}: the kernel does not take {node.name} back: {os.strerror(-error)}")
 
 
-def _said_again(node: Node) -> bytes:
+def _recreation_attributes(node: Node) -> bytes:
     """Return the attributes from which the kernel creates an equal node.
 
     CoDel's times have units of 1.024 us and are rounded down in both directions (include/net/codel.h), so one
@@ -241,7 +241,7 @@ def _said_again(node: Node) -> bytes:
     """
     times = _CODEL_TIMES.get(node.kind, ())
 
-    def again(key: int, value: bytes) -> bytes:
+    def accepted(key: int, value: bytes) -> bytes:
         if key in times:
             return struct.pack("I", struct.unpack("I", value)[0] + 1)
         if node.of == _QDISC and node.kind == "htb" and key == _HTB_INIT:
@@ -252,7 +252,7 @@ def _said_again(node: Node) -> bytes:
     for key, value in _attributes(bytes.fromhex(node.options)):
         # The options of some disciplines are a structure, not attributes.
         nested = key == _OPTIONS and node.kind in ("htb", *_CODEL_TIMES)
-        inner = b"".join(_attribute(k, again(k, v)) for k, v in _attributes(value)) if nested else value
+        inner = b"".join(_attribute(k, accepted(k, v)) for k, v in _attributes(value)) if nested else value
         parts.append(_attribute(key, inner))
     return b"".join(parts)
 

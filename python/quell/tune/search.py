@@ -31,7 +31,7 @@ _ELSEWHERE, _STEPS = 0.15, 0.4
 _RUNGS = ((64, 2), (4, 4))
 """Successive halving after the search: 1 setting in 64, but at least 8, run with 2 further seeds; of these 1 in 4, at
 least 8 again, with 4 more."""
-_LEAST = 8
+_MIN_FINALISTS = 8
 _STALE = 4
 """Batches with only known settings after which the search of a discipline ends."""
 
@@ -164,7 +164,7 @@ def search(bench: Bench, plan: Plan, on_best: Callable[[Found], object]) -> Foun
     except KeyboardInterrupt:
         found.interrupted = True
     if not found.finalists:
-        found.finalists = sorted(found.scores, key=found.scores.__getitem__, reverse=True)[:_LEAST]
+        found.finalists = sorted(found.scores, key=found.scores.__getitem__, reverse=True)[:_MIN_FINALISTS]
     return found
 
 
@@ -227,9 +227,9 @@ def _halve(bench: Bench, line: Line, found: Found) -> None:
     ranked = sorted(found.scores, key=found.scores.__getitem__, reverse=True)
     seeds = 1
     for divisor, more in _RUNGS:
-        ranked = ranked[: max(_LEAST, len(ranked) // divisor)]
+        ranked = ranked[: max(_MIN_FINALISTS, len(ranked) // divisor)]
         bench.run(Run(line, shapes(s, line), seed) for s in ranked for seed in range(seeds, seeds + more))
         seeds += more
         means = {s: bench.mean(line, shapes(s, line), range(seeds)) or 0.0 for s in ranked}
         ranked.sort(key=means.__getitem__, reverse=True)
-        found.finalists = ranked[:_LEAST]
+        found.finalists = ranked[:_MIN_FINALISTS]

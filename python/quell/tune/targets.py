@@ -271,5 +271,5 @@ def kinds(name: str, queues: str | None, line: Line) -> list[str]:
         known("queue of quell tune", kind, KINDS, "--queues")
         if kind not in can:
             on = f" on a line with {line.framing}" if kind in chosen.kinds else ""
-            raise InputError(f"--queues {kind}: --target {name} cannot be told that{on}; it has {', '.join(can)}")
+            raise InputError(f"--queues {kind}: --target {name} does not support it{on}; it has {', '.join(can)}")
     return list(dict.fromkeys(asked))

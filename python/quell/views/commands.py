@@ -18,11 +18,11 @@ from quell.views import figures
 from quell.views.figures import Axis, Figure, Line, Panel
 from quell.views.report import pooled_cdf
 
-_SPARE = ("packets", "missed", "used", "marks", "s")
+_OPTIONAL_COLUMNS = ("packets", "missed", "used", "marks", "s")
 """Columns that a narrow terminal omits, in this order."""
 _POINTS = 600
 """Largest number of points of a line in the report."""
-_LONGEST_TITLE = 60
+_MAX_TITLE = 60
 """Maximum length of the page's title, characters."""
 _SHOWN_MBPS = 0.005
 """Smallest goodput that the notes mention, Mbit/s; with two decimals a smaller one is 0.00."""
@@ -37,7 +37,7 @@ def table(runs: Sequence[Run], width: int) -> Table:
     """Return a table with a row per direction and run; its caption names the columns for which `width` has no room."""
     spare: list[str] = []
     laid = _table(runs, spare)
-    for more in _SPARE:
+    for more in _OPTIONAL_COLUMNS:
         if _width(laid) <= width:
             break
         spare.append(more)
@@ -152,7 +152,7 @@ def _command(run: Run) -> str:
 
 
 def _title(command: str) -> str:
-    return command if len(command) <= _LONGEST_TITLE else f"{command[: _LONGEST_TITLE - 1]}…"
+    return command if len(command) <= _MAX_TITLE else f"{command[: _MAX_TITLE - 1]}…"
 
 
 def _note(run: Run) -> str:

@@ -22,7 +22,7 @@ from quell.views.targets import Targets, command
 
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
 _NAMES = ("device", "type", "handle", "kind")
-_LONGEST_NAME = 256
+_MAX_NAME = 256
 """Largest length of a name, bytes; the kernel's have at most 15. A file may store a name once for all samples, but
 memory holds a copy per sample."""
 _NEEDED = {
@@ -40,7 +40,7 @@ _MAX_SAMPLES = 5_000_000
 """Largest number of samples shown. They are held in memory, about 300 bytes each."""
 _MAX_QUEUES = 10_000
 """Largest number of queues in a table, which then takes seconds."""
-_LARGEST = 1e18
+_MAX_VALUE = 1e18
 """Greatest time, rate, sojourn time or gauge: computations with greater ones overflow."""
 _MAX_LINE = 1 << 20
 """Limit of a line's length, bytes, since polars holds lines whole. Every line of twice this length is refused."""
@@ -137,8 +137,8 @@ def _load(path: Path) -> pl.DataFrame:
             )
         lengths = [pl.col(name).cast(pl.String).str.len_bytes().max() for name in _NAMES]
         for name, length in frame.select(*lengths).collect(engine="streaming").row(0, named=True).items():
-            if (length or 0) > _LONGEST_NAME:
-                what = f"a sample's {name} is longer than {_LONGEST_NAME} bytes"
+            if (length or 0) > _MAX_NAME:
+                what = f"a sample's {name} is longer than {_MAX_NAME} bytes"
                 raise InputError(f"{path}: not samples of quell watch: {what}")
         columns = [pl.col(name).cast(kind) for name, kind in (_NEEDED | rates).items()]
         samples = frame.select(*columns, *_gauges(frame)).collect()
@@ -151,7 +151,7 @@ def _load(path: Path) -> pl.DataFrame:
     if lacking := [name for name in _NEEDED if samples[name].has_nulls()]:
         raise InputError(f"{path}: not samples of quell watch: a sample has no {lacking[0]}")
     if wrong := [
-        name for name in ("time", *rates, *_LAW, *_SHARES) if not (samples[name].drop_nulls().abs() < _LARGEST).all()
+        name for name in ("time", *rates, *_LAW, *_SHARES) if not (samples[name].drop_nulls().abs() < _MAX_VALUE).all()
     ]:
         raise InputError(f"{path}: not samples of quell watch: a sample's {wrong[0]} is out of range")
     samples = samples.with_columns(

@@ -155,7 +155,7 @@ class Targets:
                 number += 1
                 other = earlier.with_name(f"{stem}.{number}{suffix}")
             setattr(self, option, str(other) if option == "json" else other)
-            err.print(f"quell: {earlier} is from before and stays: the finished runs go to {other}", soft_wrap=True)
+            err.print(f"quell: {earlier} is kept; the finished runs are written to {other}", soft_wrap=True)
 
 
 def _has_runs(path: Path) -> bool:

@@ -62,7 +62,7 @@ def test_one_host_that_holds_its_answers_back_does_not_choke_the_line(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("loads", "begin"), [("d", 16), ("du", 3), ("d" * 300, 16)])
-def test_nor_does_it_in_a_minute_or_with_300_connections(
+def test_one_liar_does_not_choke_the_line_in_a_minute_or_with_300_connections(
     net: Modem, record_property: Callable[[str, object], None], loads: str, begin: float
 ) -> None:
     during, after = used(net, loads, begin, 20, 45)
@@ -72,7 +72,9 @@ def test_nor_does_it_in_a_minute_or_with_300_connections(
 
 
 @pytest.mark.long
-def test_nor_does_it_in_minutes(net: Modem, record_property: Callable[[str, object], None]) -> None:
+def test_one_liar_does_not_choke_the_line_in_minutes(
+    net: Modem, record_property: Callable[[str, object], None]
+) -> None:
     """SECURITY.md's bar for one liar: at most 10 % of the mean rate, and never longer than 10 s at the floor."""
     begin, lie = 16, 160
     with Liar(net, begin, begin + lie):

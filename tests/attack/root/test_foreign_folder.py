@@ -89,7 +89,7 @@ def ran(folder: Path) -> str:
 
 @pytest.mark.machine_root
 @pytest.mark.parametrize("name", COMMANDS)
-def test_nothing_of_it_is_run(foreign: Path, name: str) -> None:
+def test_nothing_in_a_foreign_folder_is_run(foreign: Path, name: str) -> None:
     words = ("unshare", "-n", "-m", "sh", "-ec", APART, "-", str(foreign), str(QUELL), *COMMANDS[name])
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120)
     print(done.returncode, done.stdout, done.stderr)

@@ -23,7 +23,7 @@ from conftest import QUELL, QUELL_LIVE
 from namespace import VETH, Space, space_with
 from quell._core import InputError
 from quell.common import files
-from quell.evaluation.state import Kept
+from quell.evaluation.state import RunStore
 from quell.train.links import Cache, Run
 from writers import WRITERS
 
@@ -204,7 +204,7 @@ def test_a_link_that_comes_while_a_state_file_is_opened_is_refused(
         return target
 
     monkeypatch.setattr(files, "follow", late)
-    with pytest.raises(InputError, match=r"out\.state: cannot be used: "), Kept(shared / "out.state"):
+    with pytest.raises(InputError, match=r"out\.state: cannot be used: "), RunStore(shared / "out.state"):
         pass
     harmless(shared)
 

@@ -53,7 +53,7 @@ def page(outcome: Outcome, command: str) -> str:
     parts = {
         "people": people.section([row.queue for row in rows], records),
         "mean": "Mean over runs with 95 % intervals.",
-        "figures": "Mean over runs, ± half the 95 % confidence interval (Student’s t).",
+        "figures": "Mean over runs, ± half the width of the 95 % confidence interval (Student’s t).",
         "table": _table(rows),
         "air": air.section([row.queue for row in rows], records),
         "shares": shares.section([row.queue for row in rows], records),

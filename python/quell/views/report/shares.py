@@ -34,7 +34,7 @@ def section(names: Sequence[str], records: Sequence[Record]) -> str:
     if not parts:
         return ""
     return (
-        "<section><h2>Who got what share</h2>"
+        "<section><h2>Shares of hosts and tins</h2>"
         '<p class="note">What each host’s flows brought to their receivers, and what each of cake’s tins sent; the '
         "delay of a tin is its moving average at the end. Mean over runs.</p>"
         f'<div id="shares">{"".join(parts)}</div></section>'
