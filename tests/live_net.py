@@ -224,7 +224,7 @@ class Bump(Net):
         command = self.start(self.r, QUELL_LIVE, "--dev", "rb", "--to", "ra", *risk, *words)
         # quell-live prints a line once it runs.
         assert command.stderr is not None
-        while "what leaves" not in (line := command.stderr.readline()) and "what arrives" not in line:
+        while "egress: " not in (line := command.stderr.readline()) and "ingress: " not in line:
             assert line, "it has ended"
         deadline = time.monotonic() + 20
         while not self.answers():
@@ -232,21 +232,21 @@ class Bump(Net):
         return command
 
 
-def said(command: subprocess.Popen[str]) -> str:
+def next_error_line(command: subprocess.Popen[str]) -> str:
     """Read a command's next line of standard error."""
     assert command.stderr is not None
     return command.stderr.readline()
 
 
-def hears(command: subprocess.Popen[str], words: str) -> None:
+def wait_for_output(command: subprocess.Popen[str], words: str) -> None:
     """Wait until a command prints these words; it is killed after 20 s."""
-    patience = threading.Timer(20, command.kill)
-    patience.start()
-    heard = []
-    while words not in (line := said(command)):
-        heard.append(line)
-        assert line, f"it has ended without a word of: {words}; it said {heard}"
-    patience.cancel()
+    timeout = threading.Timer(20, command.kill)
+    timeout.start()
+    lines = []
+    while words not in (line := next_error_line(command)):
+        lines.append(line)
+        assert line, f"it ended without printing {words!r}; its lines: {lines}"
+    timeout.cancel()
 
 
 def stop(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:

@@ -226,5 +226,5 @@ def live(net: Modem, *words: str, program: str | Path = QUELL_LIVE) -> subproces
     command = net.start(net.r, program, "--dev", "rb", *words)
     assert command.stderr is not None
     line = command.stderr.readline()
-    assert "what leaves" in line, line + command.communicate()[1]
+    assert "egress: " in line, line + command.communicate()[1]
     return command

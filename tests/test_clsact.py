@@ -327,7 +327,7 @@ def test_removal_of_the_filter_by_another_program_ends_the_steering(line: Line, 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("words", TAKEN)
-def test_insist_attaches_it_again(line: Line, words: str) -> None:
+def test_insist_attaches_the_filter_again(line: Line, words: str) -> None:
     process = line.dropping("1", "--insist")
     for _ in range(3):
         assert line.run("sh", "-ec", words).returncode == 0
@@ -466,7 +466,7 @@ def test_an_ingress_discipline_is_in_the_way(line: Line) -> None:
     done = line.steer("v0", "0.1", "--with", "clsact")
     assert line.run("tc", "qdisc", "del", "dev", "v0", "ingress").returncode == 0
     assert done.returncode == 2
-    assert done.stderr.startswith("quell: v0: there is an ingress discipline, in whose place clsact would be; ")
+    assert done.stderr.startswith("quell: v0: clsact would replace the ingress discipline; ")
     assert "nothing to restore" in line.steer("--restore").stderr
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE, is_machine_root
 from lateness import Lateness
-from live_net import REMOVED, SINK, SOURCE, Bump, Net, built, hears, require, state, stop
+from live_net import REMOVED, SINK, SOURCE, Bump, Net, built, require, state, stop, wait_for_output
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -128,7 +128,7 @@ def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing
     time.sleep(0.3)
     config.write_text("rate = \n")
     command.send_signal(signal.SIGHUP)
-    hears(command, f"not reloaded: {config}")
+    wait_for_output(command, f"not reloaded: {config}")
     assert state(tmp_path / "s")["capacity_mbps"] == 2.0
     config.write_text('dev = "rb"\nrate = "40mbit"\naqm = "fq_codel"\n')
     command.send_signal(signal.SIGHUP)
@@ -251,13 +251,13 @@ def test_the_rate_that_was_understood_is_said_and_bytes_per_second_are_warned_of
     done = net.run(net.r, *program, *words)
     assert done.returncode == 0, done.stderr
     first, second = done.stderr.splitlines()[:2]
-    assert "what leaves: 72mbit, fq_codel; what arrives: 2.5mbit, fq_codel" in first
+    assert "egress: 72mbit, fq_codel; ingress: 2.5mbit, fq_codel" in first
     assert '"9Mbps" is read as 72mbit: in tc, bps is bytes per second; for bits per second write 9mbit' in second
     assert sum("is read as" in line for line in done.stderr.splitlines()) == 1
 
 
 @pytest.mark.real_time
-def test_that_nothing_of_a_port_of_a_bridge_is_managed_is_said(net: Net) -> None:
+def test_unmanaged_bridge_ports_are_reported(net: Net) -> None:
     net.ip(f"-n {net.r} link add br0 type bridge")
     net.ip(f"-n {net.r} link set rb master br0")
     for dev, port in (("rb", True), ("br0", False)):
@@ -303,7 +303,7 @@ def test_the_firewalls_mark_names_the_class(net: Net) -> None:
 
 
 @pytest.mark.real_time
-def test_hosts_within_translation_are_asked_for_and_a_kernel_without_them_is_told_of(net: Net) -> None:
+def test_nat_requests_host_addresses_and_a_kernel_without_them_is_reported(net: Net) -> None:
     done = net.run(net.r, "sh", "-c", "iptables -t nat -A POSTROUTING -o rb -j MASQUERADE")
     assert done.returncode == 0, done.stderr
     words = ("--rate", "8mbit", "--aqm", "cake dual-srchost nat", "--ingress", "8mbit", "--ingress-aqm")
@@ -434,7 +434,7 @@ def test_quell_live_is_the_same_through_python(net: Net) -> None:
     assert [n for n, _ in net.datagrams(20)] == list(range(20))
     status, errors = stop(command)
     assert (status, net.rules()) == (0, [])
-    assert "rb: what leaves: 8mbit, pfifo" in errors
+    assert "rb: egress: 8mbit, pfifo" in errors
 
 
 @pytest.mark.real_time
@@ -603,7 +603,7 @@ def test_af_xdp_over_a_bridge_fails_open_and_ends_without_losing_a_packet(bump: 
 
 
 @pytest.mark.real_time
-def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bump) -> None:
+def test_in_line_requires_no_fail_open_and_two_interfaces(bump: Bump) -> None:
     def error(*words: str) -> str:
         done = bump.run(bump.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", *words)
         assert done.returncode == 2

@@ -316,7 +316,7 @@ def test_kernel_cake_steered_in_both_directions_does_as_the_simulation_says() ->
 def test_steer_says_that_no_reflector_answers_and_what_has_a_rate(net: Modem) -> None:
     done = net.run(net.r, QUELL_LIVE, "steer", "rb", "pace", "--with", "rate", *ASK)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "tc qdisc replace dev rb root cake bandwidth 10mbit puts one there that can be" in done.stderr
+    assert "tc qdisc replace dev rb root cake bandwidth 10mbit replaces it by one that can be steered" in done.stderr
     for words in ("qdisc add dev rb root handle 1: htb", "class add dev rb parent 1: classid 1:10 htb rate 10mbit"):
         assert net.run(net.r, "tc", *words.split()).returncode == 0
     asked = ("1:10", "pace", "--with", "rate", "--reflector", "10.9.3.99", "--duration", "12s")
@@ -357,7 +357,7 @@ def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> N
     [
         (
             "--autorate --aqm sqm_autorate",
-            "--autorate: needs hosts behind the line that answer echo requests for this loop; name some",
+            "--autorate: needs hosts behind the line that answer timestamp or echo requests for this loop; name some",
         ),
         ("--reflector 192.0.2.1 --rate 5mbit", "--reflector: is for --autorate"),
         ("--autorate --reflector nope", '--reflector: "nope" is not an address'),

@@ -271,7 +271,7 @@ def test_processors_cannot_change_while_it_runs(net: Net, tmp_path: Path) -> Non
     config.write_text('dev = "rb"\nrate = "5mbit"\n')
     command = net.live("--config", str(config))
     assert command.stderr is not None
-    assert "what leaves" in command.stderr.readline()
+    assert "egress: " in command.stderr.readline()
     config.write_text('dev = "rb"\nrate = "5mbit"\ncpu = "0"\n')
     command.send_signal(signal.SIGHUP)
     said = command.stderr.readline()
@@ -285,7 +285,7 @@ def test_while_it_is_stopped_packets_of_every_loop_pass(net: Net, cpus: str, tmp
     command = net.live("--rate", "20mbit", "--cpu", cpus, "--status", str(tmp_path / "s"))
     assert command.stderr is not None
     # All its rules are made; a firewall program still running would hit its time limit while quell is stopped.
-    assert "what leaves" in command.stderr.readline()
+    assert "egress: " in command.stderr.readline()
     command.send_signal(signal.SIGSTOP)
     # Longer than the watchdog waits: then all offered packets pass, far above the rate.
     time.sleep(1)

@@ -19,7 +19,20 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE
 from lateness import Lateness
-from live_net import IPTABLES, REMOVED, Bump, Net, built, hears, require, said, state, status, stop, until
+from live_net import (
+    IPTABLES,
+    REMOVED,
+    Bump,
+    Net,
+    built,
+    next_error_line,
+    require,
+    state,
+    status,
+    stop,
+    until,
+    wait_for_output,
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -94,7 +107,7 @@ def test_rules_that_others_append_take_effect(net: Net) -> None:
     drop = ("POSTROUTING", "-o", "rb", "-p", "udp", "-m", "length", "--length", "0:65535", "-j", "DROP")
     assert [n for n, _ in net.datagrams(5)] == list(range(5))
     net.run(net.r, "iptables", "-t", "mangle", "-A", *drop)
-    hears(command, "1 rule moved behind those that another program has added")
+    wait_for_output(command, "1 rule moved behind those that another program has added")
     assert net.datagrams(5) == []
     assert len(net.rules()) == 1
     # Like a firewall's script that reloads its rules.
@@ -115,7 +128,7 @@ class Tools:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.names = ("iptables", "ip6tables")
-        self.mend()
+        self.restore()
 
     def write(self, body: str) -> None:
         for name in self.names:
@@ -136,7 +149,7 @@ class Tools:
         done = net.run(net.r, self.folder / "iptables", "-t", "mangle", "-S")
         return [line for line in done.stdout.splitlines() if "NFQUEUE" in line]
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self.write('exec {real} "$@"')
 
     def remove(self) -> None:
@@ -148,7 +161,7 @@ class Tools:
         path = f"PATH={self.folder}"
         command = net.start(net.r, "/usr/bin/env", path, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", *words)
         deadline = time.monotonic() + 20
-        while len(net.rules()) < 1 or "what leaves" not in said(command):
+        while len(net.rules()) < 1 or "egress: " not in next_error_line(command):
             assert command.poll() is None and time.monotonic() < deadline
         return command
 
@@ -182,7 +195,7 @@ def test_the_state_file_stays_until_the_rules_are_verified_to_be_removed(net: Ne
     assert status == 2, errors
     assert "--restore" in errors
     assert len(net.rules()) == 1
-    tools.mend()
+    tools.restore()
     done = net.run(net.r, QUELL_LIVE, "--restore")
     assert (done.returncode, net.rules()) == (0, []), done.stderr
     assert f"rb: {REMOVED}" in done.stderr
@@ -204,7 +217,7 @@ def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing
     assert "no answer within 5 s" in errors
     assert took < late.allowed_s(15)
     assert net.answers(), "passes after it"
-    tools.mend()
+    tools.restore()
     done = net.run(net.r, QUELL_LIVE, "--restore")
     assert (done.returncode, net.rules()) == (0, []), done.stderr
     server.kill()
@@ -224,7 +237,7 @@ def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
 
     words = ("--dev", "rb", "--rate", "1mbit", "--status", str(path))
     command = net.start(net.r, "/usr/bin/env", f"PATH={tools.folder}", QUELL_LIVE, *words)
-    assert "what leaves" in said(command)
+    assert "egress: " in next_error_line(command)
     assert ours() == 1
     for k in range(3):
         net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-F")
@@ -259,7 +272,7 @@ def test_rules_of_an_earlier_process_that_a_firewall_reload_puts_back_are_remove
     def live(*words: str) -> subprocess.Popen[str]:
         words = ("--dev", "rb", "--cpu", "0", "--ingress", "50mbit", *words)
         command = net.start(net.r, "/usr/bin/env", f"PATH={tools.folder}", QUELL_LIVE, *words)
-        assert "what" in said(command)
+        assert "ingress: " in next_error_line(command)
         return command
 
     earlier = live()
@@ -278,7 +291,7 @@ def test_rules_of_an_earlier_process_that_a_firewall_reload_puts_back_are_remove
     before = own()
     for options in ((), ("--noflush",)):
         net.run(net.r, f"iptables-{flavour}-restore", *options, str(saved))
-        hears(command, "1 rule of an earlier quell live removed")
+        wait_for_output(command, "1 rule of an earlier quell live removed")
         until(lambda: own() == before)
     server, read = net.echo(), arrived()
     assert net.answers()
@@ -556,7 +569,7 @@ def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Pa
     words = ("--backend", backend, "--rate", "80mbit", "--status", str(path))
     command = bump.in_line(*words, open_after=backend == "af_xdp")
     resize(bump, 3000)
-    hears(command, "is now 3000")
+    wait_for_output(command, "is now 3000")
     time.sleep(1)
     before = state(path)["read"]
     assert large(bump, 2900) == "20"
@@ -565,12 +578,12 @@ def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Pa
     resize(bump, 9000)
     if backend == "af_xdp":
         # The MTU is more than AF_XDP can take: the bridge passes the packets, and quell-live reports it.
-        hears(command, "passes unmanaged until this is fixed: AF_XDP takes packets of at most")
+        wait_for_output(command, "passes unmanaged until this is fixed: AF_XDP takes packets of at most")
         assert large(bump, 8900) == "20"
         resize(bump, 1500)
-        hears(command, "reopened")
+        wait_for_output(command, "reopened")
     else:
-        hears(command, "is now 9000")
+        wait_for_output(command, "is now 9000")
         time.sleep(1)
         assert large(bump, 8900) == "20"
     time.sleep(1)
@@ -607,7 +620,7 @@ def test_an_interface_that_is_renamed_downed_or_recreated_stays_managed(net: Net
     net.ip(f"-n {net.r} link set rb down")
     net.ip(f"-n {net.r} link set rb name wan")
     net.ip(f"-n {net.r} link set wan up")
-    hears(command, "rb is now called wan: reopened")
+    wait_for_output(command, "rb is now called wan: reopened")
     managed("wan")
     assert all(" wan " in line for line in net.rules()), "nothing is left of the old name"
     net.ip(f"-n {net.r} link del wan")
@@ -617,7 +630,7 @@ def test_an_interface_that_is_renamed_downed_or_recreated_stays_managed(net: Net
     for space, name in ((net.b, "v0"), (net.r, "wan")):
         net.ip(f"-n {space} link set {name} up")
     net.ip(f"-n {net.b} route add default via 10.9.2.1")
-    hears(command, "wan was recreated")
+    wait_for_output(command, "wan was recreated")
     managed("wan")
     status, errors = stop(command)
     assert (status, net.rules()) == (0, []), errors
@@ -635,7 +648,7 @@ def test_an_interface_that_is_absent_twice_for_less_than_the_grace_stays_managed
         time.sleep(0.3)
         net.ip(f"-n {net.r} link add rb {words} type veth peer name v0 netns {net.b}")
         time.sleep(1.2)  # both absences together exceed the grace
-    hears(command, "rb was recreated: reopened")
+    wait_for_output(command, "rb was recreated: reopened")
     assert net.rules()
     status, errors = stop(command)
     assert (status, net.rules()) == (0, []), errors
@@ -768,12 +781,12 @@ def test_with_the_rights_of_the_unit_a_packet_queue_works(net: Net, tmp_path: Pa
     path = f"/tmp/quell-test-{os.getpid()}.sock"
     words = ("--dev", "rb", "--rate", "8mbit", "--status", path)
     command = net.start(net.r, *as_the_unit(QUELL_LIVE, *words))
-    hears(command, "what leaves")
+    wait_for_output(command, "egress: ")
     assert [n for n, _ in net.datagrams(20)] == list(range(20))
     time.sleep(0.3)
     assert state(Path(path))["read"] >= 20
     net.run(net.r, "iptables", "-t", "mangle", "-F")
-    hears(command, "put back")
+    wait_for_output(command, "put back")
     status, errors = stop(command)
     assert (status, net.rules()) == (0, []), errors
 
@@ -784,10 +797,10 @@ def test_with_the_rights_of_the_unit_af_xdp_works_and_follows_the_mtu(bump: Bump
     words = ("--dev", "rb", "--to", "ra", "--backend", "af_xdp", "--rate", "8mbit")
     server = bump.echo()
     command = bump.start(bump.r, *as_the_unit(QUELL_LIVE, *words))
-    hears(command, "what leaves")
+    wait_for_output(command, "egress: ")
     assert bump.answers()
     resize(bump, 3000)
-    hears(command, "reopened")
+    wait_for_output(command, "reopened")
     assert bump.answers()
     status, errors = stop(command)
     assert status == 0, errors
@@ -851,7 +864,7 @@ def test_a_configuration_that_is_not_a_file_keeps_it_neither_from_running_nor_fr
     config.unlink()
     os.mkfifo(config)
     command.send_signal(signal.SIGHUP)
-    hears(command, "is not a regular file")
+    wait_for_output(command, "is not a regular file")
     with Lateness() as late:
         began = time.monotonic()
         status, errors = stop(command)
@@ -880,7 +893,7 @@ def test_a_model_that_is_a_pipe_is_refused_at_once_when_the_configuration_is_rea
     began = time.monotonic()
     with Lateness() as late:
         command.send_signal(signal.SIGHUP)
-        hears(command, "it is a pipe; name a plain file")
+        wait_for_output(command, "it is a pipe; name a plain file")
         took = time.monotonic() - began
     assert took < late.allowed_s(2)
     status, errors = stop(command)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL_LIVE, Quell
-from live_net import Net, built, hears, require, state, stop, until
+from live_net import Net, built, require, state, stop, until, wait_for_output
 
 WORDS = "learnqueue target 10ms"
 OTHER = "learnqueue target 5ms"
@@ -86,25 +86,25 @@ def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> N
     first = decisions(quell, file)
     assert first > 50
     command = net.learning()
-    hears(command, f"egress: continues from {file}")
+    wait_for_output(command, f"egress: continues from {file}")
     net.datagrams(600, gap=0.004)
     until(lambda: decisions(quell, file) > first, within=20)
     stop(command, signal.SIGKILL)
     second = decisions(quell, file)
     # Other queue words have a file of their own.
     command = net.learning(aqm="learnqueue target 5ms")
-    hears(command, "rb: what leaves")
+    wait_for_output(command, "rb: egress: ")
     assert stop(command)[0] == 0
     assert decisions(quell, file) == second and len(net.files()) == 2
     net.file("learnqueue target 5ms").replace(file)
     command = net.learning()
     old = file.with_suffix(".old")
     theirs = "quell live: rb, egress, learnqueue target 5ms guard"
-    hears(command, f'{file}: is of "{theirs}"; it is now {old}, and egress starts over')
+    wait_for_output(command, f'{file}: is of "{theirs}"; it is now {old}, and egress starts over')
     assert stop(command)[0] == 0
     file.write_bytes(file.read_bytes()[:100])
     command = net.learning()
-    hears(command, f"it is now {old}, and egress starts over")
+    wait_for_output(command, f"it is now {old}, and egress starts over")
     assert stop(command)[0] == 0
 
 
@@ -144,12 +144,12 @@ def test_a_network_learns_and_outlives_kill_9(net: Learning, quell: Quell) -> No
     # A file as it is left by a process that is killed while it writes.
     file.with_suffix(".part").write_bytes(b"half")
     command = net.learning(aqm=NETWORK)
-    hears(command, f"egress: continues from {file}")
+    wait_for_output(command, f"egress: continues from {file}")
     assert stop(command)[0] == 0
     assert networks(file)[1] == learned[1]
     file.write_bytes(file.read_bytes()[:-1])
     command = net.learning(aqm=NETWORK)
-    hears(command, f"it is now {file.with_suffix('.old')}, and egress starts over")
+    wait_for_output(command, f"it is now {file.with_suffix('.old')}, and egress starts over")
     until(file.exists, within=30)
     assert stop(command)[0] == 0
     assert not file.with_suffix(".part").exists()
@@ -174,7 +174,7 @@ def test_actor_and_critic_of_lfq_outlive_kill_9(net: Learning, quell: Quell) -> 
     shown = quell("show", file)
     assert "lfq learn guard" in shown.stdout and f"{learned} batches" in shown.stdout, shown.stdout + shown.stderr
     command = net.learning(aqm="lfq learn")
-    hears(command, f"egress: continues from {file}")
+    wait_for_output(command, f"egress: continues from {file}")
     until(lambda: batches() > learned, within=150)
     assert stop(command)[0] == 0
     flows.kill()
@@ -192,13 +192,13 @@ def test_a_network_keeps_what_it_has_learned_over_a_reload(net: Learning, tmp_pa
     def reload(aqm: str, rate: str, queue: str) -> None:
         told(aqm, rate)
         command.send_signal(signal.SIGHUP)
-        hears(command, "reloaded: ")
+        wait_for_output(command, "reloaded: ")
         until(lambda: state(status)["queue"] == queue)
 
     told("fq_codel", "1mbit")
     os.environ["STATE_DIRECTORY"] = net.folder
     command = net.live("--config", str(config), "--status", str(status))
-    hears(command, "rb: what leaves")
+    wait_for_output(command, "rb: egress: ")
     until(status.exists)
     # The learner's thread starts with the first queue that learns.
     reload(NETWORK, "1mbit", f"{NETWORK} guard")
@@ -243,7 +243,7 @@ def test_networks_that_do_not_fit_the_disk_are_named_and_packets_pass(net: Learn
         net.folder = str(disk)
         command = net.learning(aqm=NETWORK)
         assert len(net.datagrams(20, gap=0.02)) == 20
-        hears(command, "rb, egress: what it learns is not kept: ")
+        wait_for_output(command, "rb, egress: what it learns is not kept: ")
         assert len(net.datagrams(20, gap=0.02)) == 20
         assert stop(command)[0] == 0
         assert not list(disk.glob("*.safetensors"))
@@ -261,7 +261,7 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
     def reload(words: str) -> None:
         told(words)
         command.send_signal(signal.SIGHUP)
-        hears(command, "reloaded: ")
+        wait_for_output(command, "reloaded: ")
         words = words if words == "fq_codel" else f"{words} guard"
         until(lambda: state(status)["queue"] == words)
 
@@ -284,7 +284,7 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
     command = start()
     told(WORDS)
     command.send_signal(signal.SIGHUP)
-    hears(command, f"egress: continues from {net.file()}")
+    wait_for_output(command, f"egress: continues from {net.file()}")
     until(lambda: state(status)["queue"] == f"{WORDS} guard")
     assert stop(command)[0] == 0
     assert decisions(quell, net.file()) >= first
@@ -295,7 +295,7 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
 def test_the_files_of_the_words_used_last_are_kept(net: Learning) -> None:
     for number in range(10):
         command = net.learning(aqm=f"learnqueue target {number + 2}ms")
-        hears(command, "rb: what leaves")
+        wait_for_output(command, "rb: egress: ")
         assert stop(command)[0] == 0
     assert set(net.files()) == {f"learnqueue target {number + 2}ms guard" for number in range(2, 10)}
 
@@ -303,7 +303,7 @@ def test_the_files_of_the_words_used_last_are_kept(net: Learning) -> None:
 @pytest.mark.real_time
 def test_a_table_that_cannot_be_read_is_not_replaced(net: Learning) -> None:
     command = net.learning()
-    hears(command, "rb: what leaves")
+    wait_for_output(command, "rb: egress: ")
     assert stop(command)[0] == 0
     file = net.file()
     table = file.read_bytes()
@@ -312,14 +312,14 @@ def test_a_table_that_cannot_be_read_is_not_replaced(net: Learning) -> None:
     # Root without permission to read every file.
     rights = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
     command = net.start(net.r, *rights, QUELL_LIVE, "--dev", "rb", "--rate", "1mbit", "--aqm", WORDS)
-    hears(command, f"rb, egress: what it learns is not kept: {file}: Permission denied")
-    hears(command, "rb: what leaves")
+    wait_for_output(command, f"rb, egress: what it learns is not kept: {file}: Permission denied")
+    wait_for_output(command, "rb: egress: ")
     file.chmod(0o600)
     status, errors = stop(command)
     assert status == 0 and "could not be read at first; the next start continues from it" in errors, errors
     assert file.read_bytes() == table
     command = net.learning()
-    hears(command, f"egress: continues from {file}")
+    wait_for_output(command, f"egress: continues from {file}")
     assert stop(command)[0] == 0
 
 
@@ -327,7 +327,7 @@ def test_a_table_that_cannot_be_read_is_not_replaced(net: Learning) -> None:
 def test_a_folder_that_cannot_be_used_is_named_and_packets_pass(net: Learning) -> None:
     net.folder = "/proc/quell"
     command = net.learning()
-    hears(command, "rb, egress: what it learns is not kept: /proc/quell: ")
+    wait_for_output(command, "rb, egress: what it learns is not kept: /proc/quell: ")
     assert len(net.datagrams(20, gap=0.02)) == 20
     status, errors = stop(command)
     assert status == 0 and "not kept" not in errors, errors
@@ -336,7 +336,7 @@ def test_a_folder_that_cannot_be_used_is_named_and_packets_pass(net: Learning) -
 @pytest.mark.real_time
 def test_an_invalid_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
     command = net.learning()
-    hears(command, "rb: what leaves")
+    wait_for_output(command, "rb: egress: ")
     assert stop(command)[0] == 0
     file = net.file()
     file.unlink()
@@ -358,7 +358,7 @@ def test_an_invalid_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
     for why, make in makers.items():
         make()
         command = net.learning()
-        hears(command, "egress starts over")
+        wait_for_output(command, "egress starts over")
         assert stop(command)[0] == 0
         assert not file.is_symlink() and file.is_file(), why
         assert other.read_text() == "of another program"
@@ -371,14 +371,14 @@ def test_an_invalid_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
 @pytest.mark.real_time
 def test_of_two_processes_the_first_has_the_file(net: Learning) -> None:
     first = net.learning()
-    hears(first, "rb: what leaves")
+    wait_for_output(first, "rb: egress: ")
     # An interface of the same name in another namespace.
     for words in ("v0 down", "v0 name rb", "rb up"):
         net.ip(f"-n {net.b} link set {words}")
     second = net.start(net.b, QUELL_LIVE, "--dev", "rb", "--rate", "1mbit", "--aqm", WORDS)
-    hears(second, "rb, egress: what it learns is not kept: another quell live has the file")
+    wait_for_output(second, "rb, egress: what it learns is not kept: another quell live has the file")
     # The second ends later, but does not touch what the first has written.
-    hears(second, "rb: what leaves")
+    wait_for_output(second, "rb: egress: ")
     assert stop(first)[0] == 0
     table = net.file().read_bytes()
     status, errors = stop(second)
@@ -394,7 +394,7 @@ def test_interfaces_that_exclude_each_other_say_so(net: Learning) -> None:
         net.ip(f"-n {net.r} link add d{index} index {index} type veth peer name e{index}")
         net.ip(f"-n {net.r} link set d{index} up")
     first = net.live("--rate", "1mbit", dev="d500")
-    hears(first, "d500: what leaves")
+    wait_for_output(first, "d500: egress: ")
     second = net.run(net.r, QUELL_LIVE, "--dev", "d15500", "--rate", "1mbit")
     assert second.returncode == 2
     assert "or on an interface whose index differs by a multiple of 15000" in second.stderr

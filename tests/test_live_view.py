@@ -91,7 +91,7 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(
         running.send_signal(signal.SIGHUP)
         terminal.wait(r"not reloaded: .*\n(.*\n)? +Mbit/s +of +in queue")
         text = "\n".join(terminal.lines)
-        assert text.count("egress") == 1 and text.count("quell: rb: what leaves: 9mbit") == 1
+        assert text.count("egress") == 2 and text.count("quell: rb: egress: 9mbit") == 1
     finally:
         running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=20) == 0

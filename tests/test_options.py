@@ -75,7 +75,7 @@ def test_a_configuration_file_is_checked_without_rights(tmp_path: Path, program:
         return done.returncode, done.stderr.splitlines()
 
     good = 'dev = "lo"\nrate = "18mbit"\naqm = "cake"\n'
-    assert check(good) == (0, [f"quell: {file}: no faults; lo: what leaves: 18mbit, cake"])
+    assert check(good) == (0, [f"quell: {file}: no faults; lo: egress: 18mbit, cake"])
     assert check(good, "--quiet") == (0, [])
     status, faults = check('dev = "quell-none"\nrate = "fast"\nrat = 3\n')
     assert status == 1

@@ -318,7 +318,7 @@ def test_a_class_gets_no_more_than_what_is_above_it_passes(line: Line) -> None:
     for place, most, by in (("1:10", "4", "htb class 1:2"), ("1:20", "6", "tbf 3: at root")):
         process = line.steering("d0", place, "-", "--with", "rate", "--min", "5mbit", stdin=subprocess.PIPE)
         assert process.stdin is not None and process.stderr is not None
-        said = f"quell: d0 htb class {place}: at most {most}mbit, as {by} passes no more\n"
+        said = f"quell: d0 htb class {place}: at most {most}mbit, the limit of {by}\n"
         assert process.stderr.readline() == said
 
         def has(rate: str, place: str = place) -> bool:
@@ -346,7 +346,7 @@ def test_a_tbf_with_a_peak_rate_gets_less_than_that(line: Line) -> None:
     before = line.run("tc", "qdisc", "show", "dev", "d0").stdout
     done = line.steer("d0", "50mbit", "--with", "rate", "--duration", "1s")
     assert done.returncode == 0, done.stderr
-    assert "d0 tbf 1: at root: at most 1999.992kbit, as tbf 1: at root passes no more" in done.stderr
+    assert "d0 tbf 1: at root: at most 1999.992kbit, the limit of tbf 1: at root" in done.stderr
     assert "changes: 1" in done.stderr
     assert line.run("tc", "qdisc", "show", "dev", "d0").stdout == before
     assert line.run("ip", "link", "del", "d0").returncode == 0
@@ -449,7 +449,7 @@ def test_a_default_discipline_cannot_be_changed_and_the_remedy_is_named(line: Li
     done = line.steer("d0", "30", "--with", "limit")
     line.run("ip", "link", "del", "d0")
     assert done.returncode == 2
-    assert re.search(r"d0 \w+ 0: at 1:\d: .*; tc qdisc replace dev d0 parent 1:\d \w+ puts one there", done.stderr)
+    assert re.search(r"d0 \w+ 0: at 1:\d: .*; tc qdisc replace dev d0 parent 1:\d \w+ replaces it by", done.stderr)
 
 
 def test_more_queues_than_can_be_steered_are_refused(line: Line) -> None:

@@ -112,7 +112,7 @@ def line():
 
 def shape(text):
     """Remove numbers, column widths, which depend on them, and messages about a busy machine."""
-    text = re.sub(r"^quell: (down|up): .*too slow.*\n|, .*their time had passed.*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^quell: (down|up): .*too slow.*\n|, .*skipped as late.*", "", text, flags=re.MULTILINE)
     return re.sub(r"[ ─]+", " ", re.sub(r"[-–\d.]*\d[\d.]*|(?<= )[-–](?= )", "N", text))
 
 

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList};
 use quell_live::attach as attaching;
-use quell_live::firewall::Changes;
+use quell_live::firewall::RuleSet;
 use quell_live::live as system;
 use quell_live::options::Table;
 use quell_live::rules;
@@ -54,8 +54,8 @@ fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
 /// after its verb.
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
-    let changes = Changes::iptables(dev, Some(1..=1), None).map_err(input_error)?;
-    Ok(changes.rules())
+    let rules = RuleSet::iptables(dev, Some(1..=1), None).map_err(input_error)?;
+    Ok(rules.rules())
 }
 
 /// State files of `quell live` in this network namespace: their paths.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, ROOT
-from live_net import hears, require
+from live_net import require, wait_for_output
 
 pytestmark = pytest.mark.real_time
 
@@ -338,7 +338,7 @@ def test_root_restores_what_the_units_process_left(place: Place, firewall: str) 
     place.firewall = firewall
     folder = unit_folder(place)
     command = place.start(*AS_UNIT, QUELL_LIVE, *RATE)
-    hears(command, "what leaves")
+    wait_for_output(command, "egress: ")
     done = place.live("--restore")
     assert "still runs on it" in done.stderr and done.returncode == 0, done.stderr
     assert place.rules() > 0
@@ -388,7 +388,7 @@ def test_root_and_the_unit_exclude_each_other_on_an_interface(place: Place) -> N
     unit: tuple[str | Path, ...] = (*AS_UNIT, QUELL_LIVE)
     for first, second in ((root, unit), (unit, root), (unit, unit), (root, root)):
         command = place.start(*first, *RATE)
-        hears(command, "what leaves")
+        wait_for_output(command, "egress: ")
         refused(place.run(*second, *BRIEF), "--dev v0: another quell live is running on it", "; stop that one first")
         other = place.run(*second, "--dev", "v1", *BRIEF[2:])
         assert other.returncode == 0, other.stderr
@@ -442,12 +442,12 @@ def test_rules_of_an_earlier_process_of_another_user_hide_none_of_the_next(place
     """A rule whose queue has no reader lets packets pass before they reach the next rule."""
     unit_folder(place)
     command = place.start(QUELL_LIVE, *RATE)
-    hears(command, "what leaves")
+    wait_for_output(command, "egress: ")
     command.kill()
     command.communicate()
     before = place.rules()
     command = place.start(*AS_UNIT, QUELL_LIVE, *RATE)
-    hears(command, "what leaves")
+    wait_for_output(command, "egress: ")
     assert place.rules() == before
     ends(command)
     assert place.rules() == 0
@@ -462,7 +462,7 @@ def test_a_user_in_a_namespace_keeps_state_in_a_folder_of_their_own(place: Place
     words = ("unshare", "-Urmn", "sh", "-c", script, "sh", "env", "RUNTIME_DIRECTORY=/run/own", QUELL_LIVE, *BRIEF)
     done = place.run(*AS_STRANGER, *words)
     assert done.returncode == 0, done.stderr
-    assert "what leaves" in done.stderr and [path.suffix for path in folder.iterdir()] == [".lock"]
+    assert "egress: " in done.stderr and [path.suffix for path in folder.iterdir()] == [".lock"]
 
 
 def test_a_status_socket_is_made_roots_alone_and_no_path_is_changed_afterwards(place: Place) -> None:
@@ -473,7 +473,7 @@ def test_a_status_socket_is_made_roots_alone_and_no_path_is_changed_afterwards(p
     calls = "trace=/chmod"
     words = ("sh", "-c", 'umask 0; exec "$@"', "sh", "strace", "-f", "-e", calls, "-o", log)
     command = place.start(*words, QUELL_LIVE, *RATE, "--status", "/run/status.sock")
-    hears(command, "what leaves")
+    wait_for_output(command, "egress: ")
     assert (place.run_folder / "status.sock").stat().st_mode & 0o777 == 0o600
     place.run("pkill", "-TERM", "-P", str(command.pid))
     command.communicate(timeout=30)

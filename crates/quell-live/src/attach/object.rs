@@ -10,7 +10,7 @@ use quell_link::Error;
 use quell_qdisc::num;
 
 use super::super::bpf::{self, Load};
-use super::support::{INSTEAD, TYPES, VALUE};
+use super::support::{REMEDY, TYPES, VALUE};
 use crate::bpf::btf::{ARRAY, Btf, FUNC, PTR, SECTION, STRUCT};
 use crate::bpf::disciplines::Discipline;
 use crate::bpf::linked::{MAPS, Object};
@@ -281,5 +281,5 @@ fn explained(refused: LoadError) -> Error {
         LoadError::Kernel(error, log) if log.is_empty() => format!("BPF: {}", host::reason(&error)),
         LoadError::Kernel(_, log) => format!("the kernel refuses the discipline: {log}"),
     };
-    Error::new(what).remedy(INSTEAD)
+    Error::new(what).remedy(REMEDY)
 }

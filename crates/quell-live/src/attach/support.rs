@@ -13,7 +13,7 @@ pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// discipline.
 pub const VALUE: &str = "bpf_struct_ops_Qdisc_ops";
 /// Remedy for kernels without support.
-pub const INSTEAD: &str =
+pub const REMEDY: &str =
     "quell live --aqm hush works there, as does the kernel's own fq_codel (tc qdisc replace)";
 
 /// CAP_PERFMON and CAP_BPF, which CAP_SYS_ADMIN includes (linux/capability.h).
@@ -32,7 +32,7 @@ pub fn check() -> Result<Btf, Error> {
         let error = Error::new(format!("loading a discipline needs root ({name})"));
         return Err(error.remedy("write sudo before it"));
     }
-    let lacks = |what: &str| Error::new(what).remedy(INSTEAD);
+    let lacks = |what: &str| Error::new(what).remedy(REMEDY);
     let types = fs::read(TYPES).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             lacks("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")

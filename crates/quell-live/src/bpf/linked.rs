@@ -21,7 +21,7 @@ pub const MAPS: &str = ".maps";
 /// Prefix of the names of sections of constants.
 const CONSTANTS: &str = ".rodata";
 /// Size of an instruction, bytes.
-const EACH: u64 = 8;
+const INSTRUCTION: u64 = 8;
 // Values of the second register that give the meaning of a number (linux/bpf.h): BPF_PSEUDO_MAP_FD,
 // _MAP_VALUE, _CALL, _KFUNC_CALL.
 const MAP: u8 = 1;
@@ -185,7 +185,7 @@ impl<'a> Object<'a> {
         let section = self.file.section_by_index(place.section).ok()?;
         let (begin, bytes) = (num::index(place.at), num::index(place.bytes));
         let code = section.data().ok()?.get(begin..begin + bytes)?;
-        let each = code.chunks_exact(num::index(EACH));
+        let each = code.chunks_exact(num::index(INSTRUCTION));
         each.map(|one| one.try_into().ok().map(u64::from_ne_bytes))
             .collect()
     }
@@ -228,7 +228,7 @@ impl Linker<'_> {
         }
         let begin = self.end;
         self.places.push((function, begin));
-        self.end += function.bytes / EACH;
+        self.end += function.bytes / INSTRUCTION;
         begin
     }
 
@@ -238,7 +238,7 @@ impl Linker<'_> {
         let mut code = object.code(place).ok_or("a function")?;
         for Reference { at, kind, to } in references(&object.file, place.section) {
             if let Some(at) = place.within(at) {
-                let here = (at / EACH) as usize;
+                let here = (at / INSTRUCTION) as usize;
                 let target = object.target(kind, to).ok_or("a reference")?;
                 self.refer(&mut code[here..], target, begin + here as u64)?;
             }
@@ -251,7 +251,7 @@ impl Linker<'_> {
             if *section == place.section
                 && let Some(at) = place.within(u64::from(*at))
             {
-                let at = num::low_u32(begin * EACH + at);
+                let at = num::low_u32(begin * INSTRUCTION + at);
                 self.program.accesses.push([at, *id, *path, *kind]);
             }
         }

@@ -70,7 +70,7 @@ struct Rule {
 
 /// The rules of an interface.
 #[derive(Clone, Debug)]
-pub struct Changes {
+pub struct RuleSet {
     dev: String,
     /// Programs of iptables to call; empty with nftables.
     programs: Vec<&'static str>,
@@ -78,7 +78,7 @@ pub struct Changes {
     table: Option<Table>,
 }
 
-impl Changes {
+impl RuleSet {
     /// The rules that send an interface's egress and ingress packets to these packet queues: with
     /// nftables if nft and the kernel accept them, else (or with `QUELL_FIREWALL=iptables`) with
     /// iptables.
@@ -89,7 +89,7 @@ impl Changes {
     pub fn new(dev: &str, egress: Option<Queues>, ingress: Option<Queues>) -> Result<Self, Error> {
         let iptables = std::env::var_os("QUELL_FIREWALL").is_some_and(|value| value == "iptables");
         let table = Table::new(dev, egress.as_ref(), ingress.as_ref()).filter(|_| !iptables);
-        match table.filter(|table| there("nft") && table.fits()) {
+        match table.filter(|table| is_in_path("nft") && table.fits()) {
             Some(table) => Ok(Self {
                 dev: dev.to_owned(),
                 programs: Vec::new(),
@@ -195,7 +195,7 @@ pub fn used_queues() -> Vec<Queues> {
     let (tables, mut used) = tables();
     let saving = ["iptables-save", "ip6tables-save"].into_iter();
     let texts: Vec<_> = saving
-        .filter(|program| there(program))
+        .filter(|program| is_in_path(program))
         .map(|program| command::run(program, &[], ""))
         .collect();
     if texts.len() < 2 || texts.iter().any(Result::is_err) {
@@ -221,7 +221,7 @@ pub fn ruled() -> Vec<String> {
 
 /// As [`nftables::tables_and_queues`]; empty without nft.
 fn tables() -> (Option<String>, Vec<Queues>) {
-    match there("nft") {
+    match is_in_path("nft") {
         true => nftables::tables_and_queues(),
         false => (None, Vec::new()),
     }
@@ -239,7 +239,7 @@ fn listed(tables: Option<&str>) -> Vec<Vec<String>> {
     };
     let mut rules = Vec::new();
     for (program, family) in [("iptables", "ip"), ("ip6tables", "ip6")] {
-        if there(program) && has_mangle(family) {
+        if is_in_path(program) && has_mangle(family) {
             let chains = CHAINS.map(|(chain, _)| list(program, chain).unwrap_or_default());
             rules.extend(chains.into_iter().flatten());
         }
@@ -337,7 +337,7 @@ fn queues(rule: &[String]) -> Option<Queues> {
 }
 
 /// Sorts the ranges and removes duplicates.
-fn once(mut queues: Vec<Queues>) -> Vec<Queues> {
+fn sorted_unique(mut queues: Vec<Queues>) -> Vec<Queues> {
     queues.sort_by_key(|queues| (*queues.start(), *queues.end()));
     queues.dedup();
     queues
@@ -355,7 +355,7 @@ fn programs() -> Result<Vec<&'static str>, Error> {
     if has_ipv6() {
         programs.push("ip6tables");
     }
-    match programs.iter().find(|p| !there(p)) {
+    match programs.iter().find(|p| !is_in_path(p)) {
         None => Ok(programs),
         Some(p) => Err(Error::new(format!("{p} is missing"))
             .remedy("on Debian: apt-get install nftables, or iptables")),
@@ -369,7 +369,7 @@ fn has_ipv6() -> bool {
 }
 
 /// Whether the program is in `PATH`.
-fn there(program: &str) -> bool {
+fn is_in_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn every_rule_excludes_quells_packets_and_passes_packets_without_a_reader() {
-        let Ok(made) = Changes::iptables("eth0", Some(7..=7), Some(8..=11)) else {
+        let Ok(made) = RuleSet::iptables("eth0", Some(7..=7), Some(8..=11)) else {
             return;
         };
         let made = made.rules();

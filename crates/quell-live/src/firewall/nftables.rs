@@ -99,7 +99,8 @@ impl Table {
 
     /// The rules to add and to remove, by nft's list of the table.
     fn changes(&self) -> Result<RuleChanges, String> {
-        let (status, text) = command::ask("nft", &["list", "table", "inet", &self.name], "")?;
+        let (status, text) =
+            command::run_for_status("nft", &["list", "table", "inet", &self.name], "")?;
         if !status.success() && !absent(&text) {
             return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
         }
@@ -162,7 +163,7 @@ fn queues(text: &str) -> Vec<Queues> {
         };
         range(number, '-')
     };
-    super::once(text.lines().filter_map(queue).collect())
+    super::sorted_unique(text.lines().filter_map(queue).collect())
 }
 
 /// Removes the table of an interface, until nft says that there is no such table; returns how many
@@ -175,7 +176,7 @@ pub fn undo(dev: &str) -> Result<usize, String> {
         name(dev).ok_or_else(|| format!("nft does not accept the interface name {dev:?}"))?;
     let mut removed = 0;
     for _ in 0..3 {
-        let (status, text) = command::ask("nft", &["list", "table", "inet", &name], "")?;
+        let (status, text) = command::run_for_status("nft", &["list", "table", "inet", &name], "")?;
         if absent(&text) {
             return Ok(removed);
         }
@@ -184,7 +185,8 @@ pub fn undo(dev: &str) -> Result<usize, String> {
         }
         let rules = text.lines().filter(|line| line.contains(FLAGS));
         removed = removed.max(rules.count());
-        let (status, text) = command::ask("nft", &["delete", "table", "inet", &name], "")?;
+        let (status, text) =
+            command::run_for_status("nft", &["delete", "table", "inet", &name], "")?;
         if !status.success() && !absent(&text) {
             return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
         }

@@ -5,7 +5,7 @@ use crate::firewall::{Queues, range};
 
 /// The packet queues in the output of `iptables-save`, without duplicates.
 pub fn queues(text: &str) -> Vec<Queues> {
-    super::once(text.lines().filter_map(queue).collect())
+    super::sorted_unique(text.lines().filter_map(queue).collect())
 }
 
 /// The packet queues to which a rule leads, whatever it matches.

@@ -160,9 +160,9 @@ fn run(options: &Options) -> Result<(), Error> {
     running.notes().iter().for_each(|note| say(note));
     if let (None, Some((kind, whole))) = (&plan.options.to, host::part_of(plan.dev())) {
         let dev = plan.dev();
-        let why = "whose name its packets have in the firewall: none is managed";
+        let why = format!("the firewall sees its packets as those of {whole}, so none is managed");
         say(&format!(
-            "{dev} is a port of the {kind} {whole}, {why}; give --dev {whole}"
+            "{dev} is a port of the {kind} {whole}: {why}; give --dev {whole}"
         ));
     }
     let drawing = drawn.map(|state| TerminalView::start(state));

@@ -8,7 +8,7 @@ use quell_link::Error;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::firewall::{self, Changes, Firewall};
+use crate::firewall::{self, Firewall, RuleSet};
 use crate::plane::exclusive::{self, Exclusive};
 use crate::system::state::{self, Command, StateFile};
 
@@ -105,18 +105,18 @@ pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
 }
 
 impl HeldInterface {
-    /// Records the changes in the state file, then makes all of them or, on an error, none.
+    /// Records the rules in the state file, then adds all of them or, on an error, none.
     ///
     /// # Errors
     /// If the state file cannot be written, or a change is refused.
-    pub fn insert(&self, changes: &Changes) -> Result<(), Error> {
+    pub fn insert(&self, rules: &RuleSet) -> Result<(), Error> {
         let state = State {
             pid: std::process::id(),
-            firewall: changes.firewall(),
+            firewall: rules.firewall(),
         };
         self.file.write(&state)?;
         self.inserted.set(Some(state.firewall));
-        if let Err(why) = changes.make() {
+        if let Err(why) = rules.make() {
             self.undo()?;
             return Err(Error::new(why).remedy("quell doctor says what is missing"));
         }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_state_file_its_firewall_alone_is_read_whatever_release_wrote_it() {
+    fn only_the_firewall_of_a_state_file_is_used() {
         let read = |text: &str| serde_json::from_str::<State>(text).map(|state| state.firewall);
         let (nft, iptables) = (Firewall::Nftables, Firewall::Iptables);
         let state = State {

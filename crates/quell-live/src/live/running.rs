@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::rules::{self, HeldInterface};
 use super::settings::{Options, Plan};
 use super::upkeep::{self, DeviceLoss, Interface, Progress, Rules};
-use crate::firewall::{self, Changes, Queues};
+use crate::firewall::{self, Queues, RuleSet};
 use crate::plane::backend::af_packet::PacketSocket;
 use crate::plane::backend::af_xdp;
 use crate::plane::backend::{Copies, InterfaceBackend, PacketQueue};
@@ -28,7 +28,7 @@ use crate::system::systemd::Systemd;
 use crate::system::watchdog::Watchdog;
 
 /// Interval of the checks for changes that the kernel does not announce.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The directions that can be managed.
 const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
 /// First number of the packet queues (NFQUEUE) that an interface may get, and their count.
@@ -169,11 +169,11 @@ impl Running {
             let task = Task::new(params, loops);
             self.work(plan, direction.name, backends, &task, false)?;
         }
-        let changes = Changes::new(&dev.name, egress, ingress)?;
+        let rules = RuleSet::new(&dev.name, egress, ingress)?;
         // Before the rules, so that no change of them is missed.
         let notices = Notices::of_rules()?;
-        self.held[0].insert(&changes)?;
-        self.rules = Some(Rules::new(changes, notices));
+        self.held[0].insert(&rules)?;
+        self.rules = Some(Rules::new(rules, notices));
         Ok(())
     }
 
@@ -313,7 +313,7 @@ impl Running {
     }
 
     /// Opens the interfaces again, with their present names and properties.
-    fn again(&mut self, plan: &Plan) -> Result<(), Error> {
+    fn reopen(&mut self, plan: &Plan) -> Result<(), Error> {
         let mut plan = plan.clone();
         let mut names = self.interfaces.iter().map(|i| i.name.clone());
         plan.options.dev = names.next();
@@ -335,7 +335,7 @@ impl Running {
         let Some(why) = state.reason(links, Instant::now())? else {
             return Ok(());
         };
-        match self.again(plan) {
+        match self.reopen(plan) {
             Ok(()) => {
                 state.trouble = None;
                 tell(&format!("{why}: reopened"));
@@ -361,8 +361,8 @@ impl Running {
 
     /// Watches of the directions that have loops.
     pub fn watches(&self) -> Vec<(&'static str, Watches)> {
-        let there = |name| self.workers.iter().any(|(known, _)| *known == name);
-        let each = self.watches.iter().filter(|(name, _)| there(*name));
+        let has_worker = |name| self.workers.iter().any(|(known, _)| *known == name);
+        let each = self.watches.iter().filter(|(name, _)| has_worker(*name));
         each.map(|(name, watch)| (*name, watch.clone())).collect()
     }
 
@@ -381,8 +381,8 @@ impl Running {
         let (mut progress, mut following) = (Progress::default(), DeviceLoss::default());
         let mut reachability = Reachability::new(plan.reads_traffic());
         loop {
-            let left = end.map_or(LOOK, |end| {
-                LOOK.min(end.saturating_duration_since(Instant::now()))
+            let left = end.map_or(CHECK_INTERVAL, |end| {
+                CHECK_INTERVAL.min(end.saturating_duration_since(Instant::now()))
             });
             let rules = self.rules.as_ref().map(Rules::fd);
             let fds = [
@@ -401,7 +401,7 @@ impl Running {
             if end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(());
             }
-            links.came();
+            links.drain();
             self.follow(plan, &mut following)?;
             if !self.workers.iter().all(|(_, worker)| worker.alive()) {
                 let what = "the loop of a direction has ended";

@@ -34,7 +34,7 @@ fn wrong<T>(key: &str, what: &str, remedy: &str) -> Result<T, Error> {
 }
 
 /// Replaces the error's key by the option `key`.
-fn blame(key: &str, error: Error) -> Error {
+fn with_key(key: &str, error: Error) -> Error {
     Error { key: None, ..error }.key(key)
 }
 
@@ -76,7 +76,7 @@ impl Plan {
             let key = error.key.clone().unwrap_or_default();
             match config {
                 Some(path) if !given.given(&key) => error.at(&path.display().to_string(), None),
-                _ => blame(&format!("--{}", key.replace('_', "-")), error),
+                _ => with_key(&format!("--{}", key.replace('_', "-")), error),
             }
         })
     }
@@ -94,7 +94,7 @@ impl Plan {
         let loops = match &options.cpu {
             None => vec![None],
             Some(text) => {
-                let cpus = processors(text).map_err(|error| blame("cpu", error))?;
+                let cpus = processors(text).map_err(|error| with_key("cpu", error))?;
                 let here = sys::processors();
                 if let Some(absent) = cpus.iter().find(|cpu| !here.contains(cpu)) {
                     let list: Vec<_> = here.iter().map(usize::to_string).collect();
@@ -105,7 +105,7 @@ impl Plan {
             }
         };
         let reflectors =
-            prober::addresses(&options.reflector).map_err(|error| blame("reflector", error))?;
+            prober::addresses(&options.reflector).map_err(|error| with_key("reflector", error))?;
         let plan = Self {
             directions: Vec::new(),
             options,
@@ -214,7 +214,7 @@ impl Plan {
         if none && !self.reads_traffic() {
             return wrong(
                 "autorate",
-                "needs hosts behind the line that answer echo requests for this loop",
+                "needs hosts behind the line that answer timestamp or echo requests for this loop",
                 "name some that you may ask, as in --reflector 192.0.2.1",
             );
         }
@@ -231,13 +231,8 @@ impl Plan {
 
     /// The line that is printed at the start.
     pub fn announce(&self, dry: bool) -> String {
-        let each = self.directions.iter().map(|d| {
-            let way = match d.name {
-                "egress" => "leaves",
-                _ => "arrives",
-            };
-            format!("what {way}: {}, {}", d.understood(), d.aqm)
-        });
+        let each = self.directions.iter();
+        let each = each.map(|d| format!("{}: {}, {}", d.name, d.understood(), d.aqm));
         let each = each.collect::<Vec<_>>().join("; ");
         let dry = if dry {
             " (dry run: nothing is touched)"
@@ -261,13 +256,13 @@ impl Plan {
                 (true, true) => "nat and fwmark",
             };
             return Some(format!(
-                "cake {word}: the kernel has no connections and no marks of what passes between two interfaces; without effect"
+                "cake {word}: no effect between two interfaces, where packets have no connections or marks"
             ));
         }
         // Outgoing packets are classified before NAT.
         let lacks = nat && direction.name == "ingress" && !backend::tells_connections();
         lacks.then(|| {
-            "cake nat: this kernel does not tell the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT); of what arrives, hosts are the addresses in the packets".to_owned()
+            "cake nat: this kernel does not tell the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT); ingress hosts are the addresses in the packets".to_owned()
         })
     }
 
@@ -345,7 +340,7 @@ impl Direction {
             _ => "aqm",
         };
         let parsed = rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
-        let parsed = parsed.map_err(|error| blame(line, error))?;
+        let parsed = parsed.map_err(|error| with_key(line, error))?;
         // The queue's own option moves from the key into the message.
         let of_queue = |mut error: Error| {
             if let Some(option) = error.key.take() {
@@ -441,11 +436,11 @@ fn check_forwarding(options: &Options) -> Result<(), Error> {
     {
         let (what, remedy) = match options.xdp() {
             true => (
-                "the two are not in one bridge, which would forward without quell: no failing open",
+                "the two are not in one bridge, so traffic stops with quell (no fail-open)",
                 "put both into one, or add --no-fail-open if traffic may stop",
             ),
             false => (
-                "frames from interface to interface stop with quell: no failing open",
+                "traffic between the two interfaces stops with quell (no fail-open)",
                 "add --no-fail-open if they may, or leave --to out",
             ),
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use quell_link::units::counted;
 
-use crate::firewall::{Changes, RuleChanges};
+use crate::firewall::{RuleChanges, RuleSet};
 use crate::plane::backend::af_packet::{self, Registration};
 use crate::plane::shared::Watches;
 use crate::plane::worker::Worker;
@@ -135,14 +135,14 @@ impl DeviceLoss {
         self.missing = None;
         Ok(match links {
             Links::Changed(why) => Some(why),
-            _ => self.trouble.is_some().then(|| "again".to_owned()),
+            _ => self.trouble.is_some().then(|| "another attempt".to_owned()),
         })
     }
 }
 
 /// The firewall rules, and notifications of other programs' changes.
 pub struct Rules {
-    changes: Changes,
+    rules: RuleSet,
     notices: Notices,
     /// Whether the kernel sends notifications of changes; if not, the rules are checked every
     /// second.
@@ -152,11 +152,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// `changes` have been made; `notices` were subscribed to before that.
-    pub fn new(changes: Changes, notices: Notices) -> Self {
+    /// `rules` have been added; `notices` were subscribed to before that.
+    pub fn new(rules: RuleSet, notices: Notices) -> Self {
         Self {
-            noticed: changes.noticed(),
-            changes,
+            noticed: rules.noticed(),
+            rules,
             notices,
             trouble: None,
         }
@@ -171,10 +171,10 @@ impl Rules {
     /// behind rules that were added after them, and removes rules of an earlier quell live that
     /// were put back. Returns how many were put back.
     pub fn keep(&mut self, dev: &str) -> usize {
-        if !self.notices.came() && self.noticed && self.trouble.is_none() {
+        if !self.notices.drain() && self.noticed && self.trouble.is_none() {
             return 0;
         }
-        match self.changes.make() {
+        match self.rules.make() {
             Ok(RuleChanges {
                 added,
                 moved,
@@ -304,6 +304,6 @@ mod tests {
         assert_eq!(loss.reason(Links::Same, now).unwrap(), None);
         loss.trouble = Some("no memory".to_owned());
         let why = loss.reason(Links::Same, now).unwrap();
-        assert_eq!(why.as_deref(), Some("again"));
+        assert_eq!(why.as_deref(), Some("another attempt"));
     }
 }

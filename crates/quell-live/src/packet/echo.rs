@@ -14,8 +14,8 @@ use quell_qdisc::num;
 use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 /// Shortest time between two requests: to any two reflectors, and to the same one.
-const GAP: Duration = Duration::from_millis(50);
-const REST: Duration = Duration::from_millis(200);
+const MIN_GAP: Duration = Duration::from_millis(50);
+const MIN_GAP_PER_REFLECTOR: Duration = Duration::from_millis(200);
 /// Time after which a request counts as unanswered: longer than the queue of any modem, so that
 /// a full queue is still measured.
 const LATE: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const LATE: Duration = Duration::from_secs(30);
 const TRIES: u32 = 5;
 /// After these, one in this many requests is a timestamp request again, since a full modem may have
 /// dropped the first ones.
-const AGAIN: u16 = 16;
+const RETRY_PERIOD: u16 = 16;
 /// If a one-way delay grows by `WRONG` more than the round trip, a clock is wrong, and the answer
 /// is ignored. `WRONG_ANSWERS` consecutive ones show that a clock was set (or that this machine was
 /// suspended, which stops its clock). Timestamps of a reflector whose clock is set again within
@@ -32,10 +32,10 @@ const WRONG: Duration = Duration::from_millis(100);
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Duration = Duration::from_secs(60);
 /// An answer with only a round trip does not show which direction is slow. It is ignored if at
-/// least `MIN_AGREEING` reflectors have measured both directions within `LATELY`: that many are
+/// least `MIN_AGREEING` reflectors have measured both directions within `RECENT`: that many are
 /// enough for a controller to compare.
 const MIN_AGREEING: usize = 2;
-const LATELY: Duration = SEC;
+const RECENT: Duration = SEC;
 /// Length of a day, after which timestamps start again at 0, ms.
 const DAY_MS: i64 = 86_400_000;
 const DAY: Duration = Duration::from_millis(DAY_MS as u64);
@@ -188,8 +188,12 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 
     /// Writes the next request to `out`; returns its destination and length. `None` if no request
     /// is due.
-    pub fn ask(&mut self, now: Instant, out: &mut [u8; LENGTH]) -> Option<(IpAddr, usize)> {
-        self.due = now + GAP;
+    pub fn next_request(
+        &mut self,
+        now: Instant,
+        out: &mut [u8; LENGTH],
+    ) -> Option<(IpAddr, usize)> {
+        self.due = now + MIN_GAP;
         let count = self.reflectors.len();
         let ready = |k: &usize| self.reflectors[k % count].next <= now;
         let Some(turn) = (self.turn..self.turn + count).find(ready) else {
@@ -201,7 +205,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         // The highest bit marks a value that is not a standard time of day (RFC 792).
         let word = (self.words)()? | 1 << 31;
         let reflector = &mut self.reflectors[turn % count];
-        reflector.next = now + REST;
+        reflector.next = now + MIN_GAP_PER_REFLECTOR;
         reflector.seen.sent += 1;
         reflector.sequence = reflector.sequence.wrapping_add(1);
         let late = |request: &Request| request.sent + LATE < now;
@@ -216,7 +220,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             }
         }
         let sequence = reflector.sequence;
-        let again = reflector.may_date && sequence.is_multiple_of(AGAIN);
+        let again = reflector.may_date && sequence.is_multiple_of(RETRY_PERIOD);
         let dated = reflector.dated || again;
         reflector.open.push_back(Request {
             dated,
@@ -248,7 +252,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     pub fn take(&mut self, now: Instant, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = num::count(self.reflectors.len());
         let lately =
-            |reflector: &&Reflector| reflector.measured.is_some_and(|at| now < at + LATELY);
+            |reflector: &&Reflector| reflector.measured.is_some_and(|at| now < at + RECENT);
         let others = self.reflectors.iter().filter(lately).count();
         let clock = self.began_ms.cast_signed() + now.as_millis().cast_signed();
         let (at, reflector) = (0..)
@@ -265,10 +269,10 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         reflector.seen.round_trip = Some(round_trip);
         let ways = times.map(|[received, sent]| {
             let before = clock - round_trip.as_millis().cast_signed();
-            let [there, back] = reflector.moved;
+            let [up, down] = reflector.moved;
             [
-                (difference(received.into(), before) + there) % DAY,
-                (difference(clock, sent.into()) + back) % DAY,
+                (difference(received.into(), before) + up) % DAY,
+                (difference(clock, sent.into()) + down) % DAY,
             ]
         });
         let ways = match ways {
@@ -360,8 +364,8 @@ impl Reflector {
         self.set = Some(now);
         // Assumes that neither direction has a queue now. If one has, its smallest delay falls as
         // soon as the queue shrinks.
-        let [_, there, back] = &least.0;
-        let usual = [there.least(), back.least()];
+        let [_, up, down] = &least.0;
+        let usual = [up.least(), down.least()];
         for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
             *moved = (*moved + usual + DAY - way) % DAY;
         }
@@ -416,7 +420,7 @@ mod tests {
 
     fn asked(prober: &mut Prober<impl FnMut() -> Option<u32>>, now: Instant) -> (IpAddr, Vec<u8>) {
         let mut out = [0; LENGTH];
-        let (to, length) = prober.ask(now, &mut out).expect("one is due");
+        let (to, length) = prober.next_request(now, &mut out).expect("one is due");
         (to, out[..length].to_vec())
     }
 
@@ -442,7 +446,7 @@ mod tests {
     fn requests_have_right_checksums_and_take_turns() {
         let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         for (k, (whom, kind)) in [(ONE, 13), (TWO, 13), (SIX, 128)].into_iter().enumerate() {
-            let (to, request) = asked(&mut prober, Instant::ZERO + k as u64 * GAP);
+            let (to, request) = asked(&mut prober, Instant::ZERO + k as u64 * MIN_GAP);
             assert_eq!((to, request[0]), (whom, kind));
             if to.is_ipv4() {
                 assert_eq!(checksum(&request), 0);
@@ -450,11 +454,11 @@ mod tests {
         }
         assert!(
             prober
-                .ask(Instant::from_millis(150), &mut [0; LENGTH])
+                .next_request(Instant::from_millis(150), &mut [0; LENGTH])
                 .is_none(),
             "none yet"
         );
-        assert_eq!(prober.due(), Instant::ZERO + REST);
+        assert_eq!(prober.due(), Instant::ZERO + MIN_GAP_PER_REFLECTOR);
     }
 
     #[test]
@@ -463,7 +467,7 @@ mod tests {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut ways = Vec::new();
             for k in 0..10 {
-                let sent = Instant::ZERO + k * REST;
+                let sent = Instant::ZERO + k * MIN_GAP_PER_REFLECTOR;
                 let (_, request) = asked(&mut prober, sent);
                 let (up, down) = (10 * MS, if k == 9 { 90 * MS } else { 20 * MS });
                 let answer = answered(&request, sent, up, ahead);
@@ -529,7 +533,7 @@ mod tests {
     fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
         let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
         asked(&mut prober, Instant::ZERO);
-        let sent = Instant::ZERO + REST;
+        let sent = Instant::ZERO + MIN_GAP_PER_REFLECTOR;
         let (_, guess) = asked(&mut prober.clone(), sent);
         asked(&mut prober, sent);
         let answer = answered(&guess, sent, 5 * MS, 0);
@@ -549,8 +553,12 @@ mod tests {
     #[test]
     fn nothing_is_asked_without_random_words() {
         let mut prober = Prober::new(&[ONE], || None, LATE_IN_THE_DAY);
-        assert!(prober.ask(Instant::ZERO, &mut [0; LENGTH]).is_none());
-        assert_eq!(prober.due(), Instant::ZERO + GAP);
+        assert!(
+            prober
+                .next_request(Instant::ZERO, &mut [0; LENGTH])
+                .is_none()
+        );
+        assert_eq!(prober.due(), Instant::ZERO + MIN_GAP);
     }
 
     #[test]
@@ -559,7 +567,7 @@ mod tests {
         let mut now = Instant::ZERO;
         for _ in 0..TRIES {
             assert_eq!(asked(&mut prober, now).1[0], 13);
-            now += REST;
+            now += MIN_GAP_PER_REFLECTOR;
         }
         let (_, request) = asked(&mut prober, now);
         assert_eq!((request[0], request.len()), (8, 12));
@@ -574,8 +582,8 @@ mod tests {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut under_way = VecDeque::new();
             let mut counted = Vec::new();
-            for k in 0..45 * SEC / REST {
-                let now = Instant::ZERO + k * REST;
+            for k in 0..45 * SEC / MIN_GAP_PER_REFLECTOR {
+                let now = Instant::ZERO + k * MIN_GAP_PER_REFLECTOR;
                 let (_, request) = asked(&mut prober, now);
                 under_way.push_back((now, request));
                 if let Some((sent, request)) =
@@ -585,12 +593,15 @@ mod tests {
                     counted.extend(prober.take(sent + late, ONE, &answer));
                 }
             }
-            let all = ((45 * SEC - late) / REST) as usize;
+            let all = ((45 * SEC - late) / MIN_GAP_PER_REFLECTOR) as usize;
             assert_eq!(counted.len(), all, "{late:?}");
             assert!(counted.iter().all(|answer| answer.round_trip == late));
             // At first echo requests were sent, since no answers arrived.
             let ways = counted.iter().filter(|answer| answer.ways.is_some());
-            assert!(ways.count() >= all - (late / REST) as usize, "{late:?}");
+            assert!(
+                ways.count() >= all - (late / MIN_GAP_PER_REFLECTOR) as usize,
+                "{late:?}"
+            );
             let (_, seen) = prober.seen().next().unwrap();
             assert!(seen.dated && seen.refused == 0, "{seen:?}");
         }
@@ -602,7 +613,7 @@ mod tests {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let (mut answered_with, mut asked_for) = (0, 0);
             for k in 1..=100 {
-                let now = Instant::ZERO + k * REST;
+                let now = Instant::ZERO + k * MIN_GAP_PER_REFLECTOR;
                 let (_, request) = asked(&mut prober, now);
                 let dated = request[0] == 13;
                 asked_for += u32::from(dated);
@@ -622,7 +633,7 @@ mod tests {
     fn answers(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
         let answers = (0..count).map(|k| {
-            let sent = Instant::ZERO + k * REST;
+            let sent = Instant::ZERO + k * MIN_GAP_PER_REFLECTOR;
             let (_, request) = asked(&mut prober, sent);
             let answer = answered(&request, sent, 10 * MS, ahead(k));
             prober.take(sent + 30 * MS, ONE, &answer)
@@ -645,11 +656,11 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_is_not_evidence_beside_two_reflectors_that_tell_of_both_ways() {
+    fn a_round_trip_is_ignored_if_two_reflectors_measure_both_directions() {
         let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         let mut counted = Vec::new();
         for k in 0..60 {
-            let sent = Instant::ZERO + k * REST;
+            let sent = Instant::ZERO + k * MIN_GAP_PER_REFLECTOR;
             let (to, request) = asked(&mut prober, sent);
             let answer = answered(&request, sent, 10 * MS, 0);
             // From 4 s on the second one is silent.

@@ -29,7 +29,7 @@ pub const FRAME: usize = HEADER + 65_535;
 pub struct Large {
     kept: Vec<Kept>,
     free: Vec<u32>,
-    most: usize,
+    max_frames: usize,
     runs: Vec<Run>,
     /// Whether to clear the DSCP of packets that leave.
     pub wash: bool,
@@ -53,12 +53,12 @@ struct Run {
 }
 
 impl Large {
-    /// Memory for at most `most` bytes of frames.
-    pub fn new(most: usize) -> Self {
+    /// Memory for at most `max_bytes` bytes of frames.
+    pub fn new(max_bytes: usize) -> Self {
         Self {
             kept: Vec::new(),
             free: Vec::new(),
-            most: (most / FRAME).clamp(1, 1 << 15),
+            max_frames: (max_bytes / FRAME).clamp(1, 1 << 15),
             runs: Vec::with_capacity(RUNS),
             wash: false,
         }
@@ -66,7 +66,7 @@ impl Large {
 
     /// The buffer for the next frame; `None` if all are in use.
     pub fn room(&mut self) -> Option<&mut [u8]> {
-        if self.free.is_empty() && self.kept.len() < self.most {
+        if self.free.is_empty() && self.kept.len() < self.max_frames {
             self.free.push(num::count(self.kept.len()));
             self.kept.push(Kept {
                 bytes: vec![0; FRAME].into_boxed_slice(),
@@ -107,7 +107,7 @@ impl Large {
 
     /// Whether a place belongs to a kept frame.
     #[inline]
-    pub fn has(place: u32) -> bool {
+    pub fn is_kept(place: u32) -> bool {
         place & PART != 0
     }
 

@@ -11,30 +11,30 @@ pub struct Pool {
     free: Vec<u32>,
     /// Bytes of a place.
     size: usize,
-    /// Most pieces of memory.
-    most: usize,
+    /// Largest number of pieces of memory.
+    max_chunks: usize,
 }
 
 impl Pool {
-    /// A pool of places of `size` bytes, of at most `most` bytes in total (but at least one piece
-    /// of 256 places).
-    pub fn new(size: usize, most: usize) -> Self {
+    /// A pool of places of `size` bytes, of at most `max_bytes` bytes in total (but at least one
+    /// piece of 256 places).
+    pub fn new(size: usize, max_bytes: usize) -> Self {
         Self {
             chunks: Vec::new(),
             free: Vec::new(),
             size,
-            most: (most / (size * CHUNK)).max(1),
+            max_chunks: (max_bytes / (size * CHUNK)).max(1),
         }
     }
 
     /// Most places that there can be.
-    pub fn most(&self) -> usize {
-        self.most * CHUNK
+    pub fn max_places(&self) -> usize {
+        self.max_chunks * CHUNK
     }
 
     /// Takes a place for a packet; `None` if all are in use.
     pub fn take(&mut self) -> Option<u32> {
-        if self.free.is_empty() && self.chunks.len() < self.most {
+        if self.free.is_empty() && self.chunks.len() < self.max_chunks {
             let first = self.chunks.len() * CHUNK;
             self.chunks
                 .push(vec![0; self.size * CHUNK].into_boxed_slice());

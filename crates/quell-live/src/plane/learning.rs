@@ -18,10 +18,10 @@ use crate::plane::link::LiveLink;
 use crate::system::{host, sandbox, sys};
 
 /// Interval at which the thread looks for decisions.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After each training step the thread sleeps for this many times the CPU time that the step took:
 /// it uses at most 5 % of a CPU.
-const REST: u32 = 19;
+const SLEEP_FACTOR: u32 = 19;
 
 /// What a link and its learner exchange.
 pub struct Exchange {
@@ -141,10 +141,10 @@ impl LearnThread {
             while !stopped.load(Ordering::Relaxed) {
                 let clock = ThreadTime::now();
                 training.step(&mailbox);
-                let until = Instant::now() + REST * clock.elapsed();
-                thread::sleep(LOOK);
+                let until = Instant::now() + SLEEP_FACTOR * clock.elapsed();
+                thread::sleep(POLL_INTERVAL);
                 while Instant::now() < until && !stopped.load(Ordering::Relaxed) {
-                    thread::sleep(LOOK);
+                    thread::sleep(POLL_INTERVAL);
                 }
             }
         };

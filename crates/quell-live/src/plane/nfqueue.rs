@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(garbage in proptest::collection::vec(any::<u8>(), 0..200), at in 0..100usize, cut in 0..200usize) {
+        fn malformed_messages_do_no_harm(garbage in proptest::collection::vec(any::<u8>(), 0..200), at in 0..100usize, cut in 0..200usize) {
             let _ = messages(&garbage).count();
             let mut bytes = Vec::new();
             packet(&mut bytes, 5, &garbage);

@@ -59,7 +59,7 @@ impl Passing {
     }
 
     /// Records that a segment has come from the line; passes the delay that it shows to the loops.
-    pub fn came(&self, segment: &Stamped) {
+    pub fn arrived(&self, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
         let delay = passive.on_arrival(self.now(), segment);
         drop(passive);
@@ -115,7 +115,7 @@ mod tests {
             leaves(&segment(near, 0xc612_0000 + forged, SYN | ACK, (1, 7)));
         }
         let answer = passing.segment(&segment(far, near, SYN | ACK, (5, 1)), true);
-        passing.came(&answer.expect("it has timestamps"));
+        passing.arrived(&answer.expect("it has timestamps"));
         assert_eq!(lock(&watch.0.heard).len(), 1);
     }
 }

@@ -130,7 +130,7 @@ impl Reflectors {
             turned: None,
         };
         for address in addresses {
-            if let Err(error) = all.ask(time::Instant::ZERO)
+            if let Err(error) = all.send_request(time::Instant::ZERO)
                 && error.raw_os_error() == Some(libc::EPERM)
             {
                 let what = format!(
@@ -151,9 +151,9 @@ impl Reflectors {
     }
 
     /// Sends the next request, if one is due.
-    fn ask(&mut self, now: time::Instant) -> std::io::Result<()> {
+    fn send_request(&mut self, now: time::Instant) -> std::io::Result<()> {
         let mut request = [0; LENGTH];
-        if let Some((to, length)) = self.prober.ask(now, &mut request)
+        if let Some((to, length)) = self.prober.next_request(now, &mut request)
             && let Some((_, socket)) = self.sockets.iter().find(|(address, _)| *address == to)
         {
             socket.send_to(&request[..length], SocketAddr::new(to, 0))?;
@@ -181,7 +181,7 @@ impl Reflectors {
     pub fn turn(&mut self, mut each: impl FnMut(Answer)) {
         let now = self.now();
         if now >= self.prober.due() {
-            let _ = self.ask(now);
+            let _ = self.send_request(now);
         }
         // Answers that waited in the sockets, while the loops started or this process was stopped,
         // are discarded: their delays include that wait.
@@ -286,7 +286,7 @@ impl Reachability {
                 self.quiet = true;
                 Some(match (answered, self.traffic) {
                     (_, true) => {
-                        "no reflector answers: the rates go by the timestamps of the TCP traffic"
+                        "no reflector answers: the rates follow the timestamps of the TCP traffic"
                     }
                     (0, _) => {
                         "no reflector answers: nothing says how much the line carries, and the rates grow until they no longer limit it (name other reflectors)"
@@ -371,7 +371,9 @@ mod tests {
         reflectors.turn(|answer| heard.push(answer.round_trip));
         // The next request is due after 200 ms.
         std::thread::sleep(Duration::from_millis(210));
-        reflectors.ask(reflectors.now()).expect("a request");
+        reflectors
+            .send_request(reflectors.now())
+            .expect("a request");
         let (stopped, begin) = (STOPPED + 50 * time::MS, Instant::now());
         std::thread::sleep(Duration::from_nanos(stopped.as_nanos()));
         while heard.len() < 2 {
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_once_and_so_is_its_end() {
+    fn changes_of_reachability_are_reported_once() {
         let (mut reachability, begin) = (Reachability::new(false), Instant::now());
         let mut message =
             |answered, s| reachability.message(answered, begin + Duration::from_secs(s));

@@ -305,7 +305,7 @@ impl<D: InterfaceBackend> Loop<D> {
             if let Some((passing, back)) = &self.passing {
                 let segment = passing.segment(&arrived.class, *back);
                 if let (true, Some(segment)) = (*back, &segment) {
-                    passing.came(segment);
+                    passing.arrived(segment);
                 }
                 self.segments.resize(self.slots.len(), None);
                 self.segments[index] = segment.filter(|_| !back);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_do_not_wait_for_who_reads_a_look() {
+    fn packets_do_not_wait_for_a_reader_of_the_snapshot() {
         let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let (worker, watches) = started(&traffic, Queue::parse("pfifo").unwrap());
         let watch = watches.of(0);
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_another_crate_that_fails_is_told_of_once_and_packets_pass() {
+    fn a_queue_of_another_crate_that_fails_is_reported_once_and_packets_pass() {
         let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let (worker, watches) = started(&traffic, leaky());
         let named = [("egress", watches.clone())];
@@ -528,7 +528,10 @@ mod tests {
         }
         let lines = progress.failures("eth0", &named);
         assert!(lines[0].starts_with("eth0: the queue of egress has failed and packets pass: "));
-        assert!(progress.failures("eth0", &named).is_empty(), "said once");
+        assert!(
+            progress.failures("eth0", &named).is_empty(),
+            "reported once"
+        );
         let state = State {
             dev: "eth0".to_owned(),
             directions: named.to_vec(),

@@ -77,7 +77,7 @@ impl Hook {
         program: u32,
     ) -> Result<Self, Error> {
         if rows.iter().any(|row| row.kind == "ingress") {
-            let what = "there is an ingress discipline, in whose place clsact would be";
+            let what = "clsact would replace the ingress discipline";
             let dev = host::name(device).unwrap_or_default();
             let dev = quoted(&dev);
             return Err(Error::new(what).remedy(format!(

@@ -103,7 +103,7 @@ impl Dump {
         request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
         request[20..24].copy_from_slice(&device.to_ne_bytes());
         request[28..32].copy_from_slice(&parent.to_ne_bytes());
-        self.removals.came();
+        self.removals.drain();
         sys::send_bytes(self.fd.as_fd(), &request)?;
         if let Err(error) = self.receive(each) {
             self.renew();
@@ -133,7 +133,7 @@ impl Dump {
 
     /// Checks that nothing was deleted while the list was read.
     fn check(&self) -> io::Result<()> {
-        match self.removals.came_one(message::is_removal) {
+        match self.removals.drain_matching(message::is_removal) {
             true => Err(io::Error::new(
                 io::ErrorKind::Interrupted,
                 "interfaces or queues were deleted while they were listed",

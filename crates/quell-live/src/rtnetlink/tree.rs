@@ -100,18 +100,18 @@ pub fn choose(
     }
     let at = |row: &&QdiscState| row.key.parent == place.0 || row.key.handle == place.0;
     let Some(found) = disciplines().find(at) else {
-        let there: Vec<_> = disciplines().map(describe).collect();
-        let there = match there.is_empty() {
+        let names: Vec<_> = disciplines().map(describe).collect();
+        let names = match names.is_empty() {
             true => "none".to_owned(),
-            false => there.join(", "),
+            false => names.join(", "),
         };
         let what = format!("no queue discipline at {}", Handle(place.0));
         return Err(Error::new(what)
             .key(dev)
-            .remedy(format!("there are: {there}")));
+            .remedy(format!("there are: {names}")));
     };
     if knobs.contains(&Knob::Drop) {
-        alone(rows, found, dev)?;
+        check_only_queue(rows, found, dev)?;
     }
     if found.kind != "mq" || knobs.contains(&Knob::Drop) {
         return Ok(vec![(found.clone(), check(rows, found, dev, knobs)?)]);
@@ -135,13 +135,13 @@ pub fn choose(
 }
 
 /// Kinds that hold no packets.
-const NOTHING: [&str; 3] = ["noqueue", "ingress", "clsact"];
+const WITHOUT_PACKETS: [&str; 3] = ["noqueue", "ingress", "clsact"];
 /// Kinds whose classes are queues, or have queues below them.
 const CLASSFUL: [&str; 8] = ["htb", "hfsc", "drr", "qfq", "ets", "prio", "mq", "mqprio"];
 
 /// Checks that all packets of a device pass through this queue, since at clsact it is unknown to
 /// which queue a packet will go.
-fn alone(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error> {
+fn check_only_queue(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error> {
     let is_leaf = |row: &&QdiscState| {
         let (key, class) = (row.key, row.key.class);
         let below = |other: &QdiscState| match class {
@@ -149,7 +149,7 @@ fn alone(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error
             false => other.key.parent != ROOT && other.key.parent >> 16 == key.handle >> 16,
         };
         let kind = row.kind.as_str();
-        let holds = !NOTHING.contains(&kind) && (!class || CLASSFUL.contains(&kind));
+        let holds = !WITHOUT_PACKETS.contains(&kind) && (!class || CLASSFUL.contains(&kind));
         holds && !rows.iter().any(|other| other.key != key && below(other))
     };
     if found.key.parent == ROOT {
@@ -186,7 +186,7 @@ fn check(
     let name = &row.kind;
     let error = |what: String| Error::new(what).key(format!("{dev} {}", describe(row)));
     let options = || knobs.iter().filter(|knob| **knob != Knob::Drop);
-    if options().next().is_none() && !NOTHING.contains(&name.as_str()) {
+    if options().next().is_none() && !WITHOUT_PACKETS.contains(&name.as_str()) {
         return Ok(Kind::find(name, row.key.class).unwrap_or(&ANY));
     }
     let Some(kind) = Kind::find(name, row.key.class) else {
@@ -217,7 +217,7 @@ fn check(
         );
         let parent = Handle(below.key.parent);
         return Err(error(what).remedy(format!(
-            "tc qdisc replace dev {} parent {parent} fq_codel puts one there that keeps its own",
+            "tc qdisc replace dev {} parent {parent} fq_codel replaces it by one that keeps its own limit",
             quoted(dev)
         )));
     }
@@ -250,7 +250,7 @@ pub fn overwritten<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<&'a
     rows.iter().find(has_other)
 }
 
-/// The remedy: a command that puts a discipline there that can be steered.
+/// The remedy: a command that replaces the discipline by one that can be steered.
 fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     let at = match row.key.parent {
         ROOT => "root".to_owned(),
@@ -262,7 +262,7 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
         None => "pfifo",
     };
     let dev = quoted(dev);
-    format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
+    format!("tc qdisc replace dev {dev} {at} {kind} replaces it by one that can be steered")
 }
 
 /// The discipline or class directly above a discipline or a class.

@@ -49,7 +49,7 @@ fn chosen(named: Option<OsString>) -> Result<String, Error> {
         ));
         error
             .key(TOKEN)
-            .remedy("take a random one, as of: openssl rand -hex 16")
+            .remedy("generate one: openssl rand -hex 16")
     })
 }
 

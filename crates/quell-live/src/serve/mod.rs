@@ -47,7 +47,7 @@ type Metric = (&'static str, &'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
-    ("/read", "counter", "packets_total", "Packets that came."),
+    ("/read", "counter", "packets_total", "Packets that arrived."),
     ("/sent", "counter", "sent_packets_total", "Packets that were sent."),
     ("/bytes", "counter", "sent_bytes_total", "Bytes that left the discipline, with the link layer's."),
     ("/dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
@@ -65,16 +65,16 @@ const METRICS: &[Metric] = &[
     ("/held", "gauge", "held_packets", "Packets held now."),
     ("/backlog_packets", "gauge", "backlog_packets", "Packets in the discipline."),
     ("/backlog_bytes", "gauge", "backlog_bytes", "Bytes in the discipline."),
-    ("/capacity_mbps", "gauge", "rate_mbps", "What the link offers, Mbit/s."),
-    ("/throughput_mbps", "gauge", "throughput_mbps", "What left in the last 100 ms, Mbit/s."),
-    ("/sojourn_ms", "gauge", "sojourn_ms", "Mean time in the queue of what left in the last 100 ms."),
+    ("/capacity_mbps", "gauge", "rate_mbps", "Rate of the link, Mbit/s."),
+    ("/throughput_mbps", "gauge", "throughput_mbps", "Throughput of the last 100 ms, Mbit/s."),
+    ("/sojourn_ms", "gauge", "sojourn_ms", "Mean time in the queue of packets that left in the last 100 ms, ms."),
     ("/limit_packets", "gauge", "limit_packets", "The limit in force."),
     ("/probability", "gauge", "probability", "The drop or mark probability in force."),
 ];
 const FAILED: Family = Family {
     kind: "gauge",
     name: "queue_failed",
-    about: "1 where a queue that another crate brought works no more: packets pass.",
+    about: "1 if the queue of another crate has failed; packets then bypass it.",
 };
 const SOJOURN: Family = Family {
     kind: "histogram",
@@ -174,7 +174,7 @@ fn faults(snapshot: &Snapshot) -> Vec<String> {
     let failure = failure.map(|why| format!("the queue has failed and packets pass: {why}"));
     let counts = [
         (snapshot.passed, "packet", "passed unmanaged"),
-        (snapshot.stalls, "time", "the loop hung"),
+        (snapshot.stalls, "stall", "of the loop"),
         (
             snapshot.refused,
             "packet",
@@ -473,13 +473,13 @@ fn answer(
     history: &History,
 ) -> String {
     if ambiguous(request) {
-        return refusal("400 Bad Request", "Lines are to end in CR LF\n");
+        return refusal("400 Bad Request", "Lines must end in CR LF\n");
     }
     let text = String::from_utf8_lossy(request);
     let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
     let named = |name: &str, wanted: &str| name.trim().eq_ignore_ascii_case(wanted);
     if !headers.all(|(name, value)| !named(name, "host") || local(value.trim())) {
-        return refusal("403 Forbidden", "Host is to be 127.0.0.1 or localhost\n");
+        return refusal("403 Forbidden", "Host must be 127.0.0.1 or localhost\n");
     }
     let line = text.lines().next().unwrap_or_default();
     if let Endpoint::Dashboard(token) = endpoint {
@@ -565,13 +565,13 @@ pub(crate) mod tests {
         };
         let one = [
             "1 packet passed unmanaged",
-            "1 time the loop hung",
+            "1 stall of the loop",
             "1 packet left more than 1 ms late, 0.05 % of all",
         ];
         assert_eq!(faults(1), one);
         let two = [
             "2 packets passed unmanaged",
-            "2 times the loop hung",
+            "2 stalls of the loop",
             "2 packets left more than 1 ms late, 0.10 % of all",
         ];
         assert_eq!(faults(2), two);

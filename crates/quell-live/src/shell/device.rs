@@ -115,7 +115,7 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
         request.ifr_ifru.ifru_mtu = end.mtu.cast_signed();
         sys::ioctl(socket.as_fd(), libc::SIOCSIFMTU, &mut request)?;
         sys::ioctl(socket.as_fd(), libc::SIOCGIFINDEX, &mut request)?;
-        deepen(request.ifr_ifru.ifru_ifindex);
+        set_queue_length(request.ifr_ifru.ifru_ifindex);
         request.ifr_ifru.ifru_addr = four(end.four.0);
         sys::ioctl(socket.as_fd(), libc::SIOCSIFADDR, &mut request)?;
         let mask = u32::MAX << (32 - end.four.1);
@@ -135,7 +135,7 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
 /// Sets the kernel's queue for the device to [`QUEUE`] packets. By netlink, because the `ioctl`
 /// needs a privilege that user namespaces do not give. If the kernel refuses, the queue stays at
 /// 500.
-fn deepen(index: libc::c_int) {
+fn set_queue_length(index: libc::c_int) {
     let mut m = [0u32; 10];
     // struct nlmsghdr: length, type and flags; struct ifinfomsg: index; struct rtattr: length and
     // type, value.

@@ -285,7 +285,7 @@ impl Loop {
             lateness.record(late.as_nanos());
             machine.missed += u64::from(late > LATE);
             let mark = packet.ecn() == Ecn::Ce;
-            let marked = if Large::has(packet.place) {
+            let marked = if Large::is_kept(packet.place) {
                 large.push((packet.place, packet.hash, mark), &mut write)
             } else {
                 large.end(packet.hash, &mut write);
@@ -302,7 +302,7 @@ impl Loop {
         machine.unsent += left.unsent;
         machine.frames += left.frames;
         while let Some(place) = self.link.freed() {
-            match Large::has(place) {
+            match Large::is_kept(place) {
                 true => self.large.give(place),
                 false => self.pool.give(place),
             }

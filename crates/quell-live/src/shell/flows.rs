@@ -45,7 +45,7 @@ const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 1
 /// Size of the receive buffer; the kernel sends at most 32 KiB at once.
 const BUFFER: usize = 64 << 10;
 /// Time between two lists.
-const EVERY: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout of one list.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Most connections that are recorded; later ones are ignored.
@@ -87,7 +87,7 @@ impl Watcher {
                 if last {
                     return seen;
                 }
-                std::thread::park_timeout(EVERY);
+                std::thread::park_timeout(INTERVAL);
             }
         })?;
         Ok(Self {

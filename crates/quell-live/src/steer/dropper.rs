@@ -20,10 +20,10 @@ use crate::attached;
 use crate::bpf::page::Page;
 
 /// Probability 1: the program draws 32 random bits for each packet.
-pub const CERTAIN: u64 = 1 << 32;
+pub const PROBABILITY_ONE: u64 = 1 << 32;
 /// Up to this probability ECN-capable packets are marked. Above it they are dropped, too, since too
 /// few flows react to marks (RFC 8033, section 5.1: 10 %).
-pub const MARK_MOST: u64 = CERTAIN / 10;
+pub const MAX_MARKED: u64 = PROBABILITY_ONE / 10;
 
 // linux/bpf.h: BPF_PROG_TYPE_SCHED_CLS, helpers.
 const SCHED_CLS: u32 = 3;
@@ -37,7 +37,7 @@ const SHOT: i32 = 2;
 
 // Offsets of 64-bit numbers in the shared memory, and its size.
 const PROBABILITY: i16 = 0;
-const UNTIL: i16 = 8;
+const VALID_UNTIL: i16 = 8;
 const MARKS: i16 = 16;
 const DROPPED: i16 = 24;
 const MARKED: i16 = 32;
@@ -71,7 +71,7 @@ impl DropPoint {
         Ok(Self::Queue(page, before))
     }
 
-    /// Sets the drop probability, in units of 1/[`CERTAIN`].
+    /// Sets the drop probability, in units of 1/[`PROBABILITY_ONE`].
     pub fn set(&self, probability: u64) {
         match self {
             Self::Program(dropper) => dropper.set(probability),
@@ -129,7 +129,7 @@ pub struct Dropper {
 
 impl Dropper {
     /// Loads the program, which at first drops nothing. With `ecn`, ECN-capable packets are marked
-    /// up to the probability [`MARK_MOST`].
+    /// up to the probability [`MAX_MARKED`].
     ///
     /// # Errors
     /// If the kernel has no BPF, a privilege is missing, or the verifier refuses the program.
@@ -139,20 +139,21 @@ impl Dropper {
         let program = bpf::load_explained(SCHED_CLS, &program(&fd))?;
         let id = bpf::id(&program).map_err(no)?;
         let loaded = Self { program, id, map };
-        let most = if ecn { MARK_MOST } else { 0 };
+        let most = if ecn { MAX_MARKED } else { 0 };
         loaded.number(MARKS).store(most, Ordering::Relaxed);
         Ok(loaded)
     }
 
-    /// Sets the drop probability, in units of 1/[`CERTAIN`].
+    /// Sets the drop probability, in units of 1/[`PROBABILITY_ONE`].
     pub fn set(&self, probability: u64) {
         let number = self.number(PROBABILITY);
-        number.store(probability.min(CERTAIN), Ordering::Relaxed);
+        number.store(probability.min(PROBABILITY_ONE), Ordering::Relaxed);
     }
 
     /// Sets the time until which the probability is valid (CLOCK_MONOTONIC).
     pub fn valid_until(&self, time: Instant) {
-        self.number(UNTIL).store(time.as_nanos(), Ordering::Relaxed);
+        self.number(VALID_UNTIL)
+            .store(time.as_nanos(), Ordering::Relaxed);
     }
 
     /// Packets dropped and marked so far.
@@ -181,7 +182,7 @@ fn program(map: &OwnedFd) -> Vec<u64> {
     p.jump_zero(8, pass);
     // Is the probability out of date?
     p.call(KTIME);
-    p.load(1, 7, UNTIL);
+    p.load(1, 7, VALID_UNTIL);
     p.jump_at_least(0, 1, pass);
     p.call(RANDOM);
     p.jump_at_least(0, 8, pass);
@@ -265,7 +266,7 @@ mod tests {
         fn call(&mut self, helper: i32) -> u64 {
             match helper {
                 KTIME => self.now,
-                RANDOM => self.rng.below(CERTAIN),
+                RANDOM => self.rng.below(PROBABILITY_ONE),
                 PULL_DATA => {
                     self.shared = false;
                     0
@@ -338,9 +339,9 @@ mod tests {
     #[test]
     fn packets_are_dropped_with_the_probability_that_is_set() {
         let mut machine = Machine::new();
-        machine.store(UNTIL, 2000);
+        machine.store(VALID_UNTIL, 2000);
         for p in [0.001, 0.01, 0.1, 0.5, 0.9] {
-            machine.store(PROBABILITY, (p * CERTAIN as f64) as u64);
+            machine.store(PROBABILITY, (p * PROBABILITY_ONE as f64) as u64);
             let (dropped, marked) = machine.fates(2);
             let (expected, deviation) = (1e5 * p, (1e5 * p * (1.0 - p)).sqrt());
             assert!(
@@ -351,16 +352,16 @@ mod tests {
         }
         machine.store(PROBABILITY, 0);
         assert_eq!(machine.fates(2), (0, 0));
-        machine.store(PROBABILITY, CERTAIN);
+        machine.store(PROBABILITY, PROBABILITY_ONE);
         assert_eq!(machine.fates(2), (100_000, 0));
     }
 
     #[test]
     fn packets_that_can_be_marked_are_marked_below_a_tenth_and_dropped_above() {
         let mut machine = Machine::new();
-        machine.store(UNTIL, 2000);
-        machine.store(MARKS, MARK_MOST);
-        machine.store(PROBABILITY, CERTAIN / 20);
+        machine.store(VALID_UNTIL, 2000);
+        machine.store(MARKS, MAX_MARKED);
+        machine.store(PROBABILITY, PROBABILITY_ONE / 20);
         for (ect, cloned) in [(1, false), (2, false), (2, true)] {
             machine.cloned = cloned;
             let (dropped, marked) = machine.fates(ect);
@@ -370,7 +371,7 @@ mod tests {
         let (dropped, marked) = machine.fates(0);
         assert_eq!(marked, 0);
         assert!((4700..5300).contains(&dropped), "{dropped}");
-        machine.store(PROBABILITY, CERTAIN / 5);
+        machine.store(PROBABILITY, PROBABILITY_ONE / 5);
         let (dropped, marked) = machine.fates(1);
         assert_eq!(marked, 0);
         assert!((19_400..20_600).contains(&dropped), "{dropped}");
@@ -379,8 +380,8 @@ mod tests {
     #[test]
     fn a_probability_that_is_out_of_date_drops_nothing() {
         let mut machine = Machine::new();
-        machine.store(PROBABILITY, CERTAIN);
-        machine.store(UNTIL, 1001);
+        machine.store(PROBABILITY, PROBABILITY_ONE);
+        machine.store(VALID_UNTIL, 1001);
         assert_eq!(machine.run(), SHOT);
         machine.now = 1001;
         assert_eq!(machine.run(), UNSPEC);

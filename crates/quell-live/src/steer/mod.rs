@@ -29,7 +29,7 @@ use session::Session;
 use source::{Bounds, Source};
 
 /// Bounds of the time between samples.
-const EVERY: std::ops::RangeInclusive<Duration> = MS..=SEC;
+const INTERVALS: std::ops::RangeInclusive<Duration> = MS..=SEC;
 
 /// The checked options.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Plan {
         let bounds = bounds(options, &knobs)?;
         let every = time("--every", options.every.as_deref())?;
         let every = every.unwrap_or_else(|| source::period(&source, &knobs));
-        if !EVERY.contains(&every) {
+        if !INTERVALS.contains(&every) {
             return Err(Error::new("must be from 1ms to 1s").key("--every"));
         }
         let rate = options.rate.as_deref().map(quell_link::units::parse_rate);

@@ -32,9 +32,9 @@ use crate::system::{sandbox, sys};
 use scan::ScanResult;
 
 /// Longest time between two turns: less than the watchdog's timeout ([`STUCK_TIMEOUT`]).
-const TURN: Duration = Duration::from_millis(100);
+const MAX_TURN: Duration = Duration::from_millis(100);
 /// Interval of the checks of the watchdog and the reflectors.
-const LOOK: Duration = SEC;
+const CHECK_INTERVAL: Duration = SEC;
 /// Ethernet header, which limits in bytes include, bytes.
 const HEADER: u64 = 14;
 
@@ -133,7 +133,7 @@ impl Session {
             if self.plan.page && !found.kind.starts_with(KIND) {
                 let error = Error::new("is not a queue of quell attach").key(name);
                 let dev = quoted(dev);
-                return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
+                return Err(error.remedy(format!("quell attach {dev} fifo attaches one")));
             }
             let packet = u64::from(mtu) + HEADER;
             let queue = Steered::new(found, kind, name, knobs, packet);
@@ -193,12 +193,12 @@ impl Session {
                 };
             }
             if late > 0 {
-                line += &format!(", samples left out because their time had passed: {late}");
+                line += &format!(", samples skipped as late: {late}");
             }
             if self.unread > 0 {
                 let unread = self.unread;
                 line +=
-                    &format!(", samples left out because nothing read standard output: {unread}");
+                    &format!(", samples skipped because nothing read standard output: {unread}");
             }
             if self.fallbacks > 0 {
                 line += &format!(", times that the guard took over: {}", self.fallbacks);
@@ -221,7 +221,7 @@ impl Session {
             .plan
             .duration
             .map(|duration| begin.saturating_add(duration));
-        let (mut next, mut upkeep) = (begin, begin + LOOK);
+        let (mut next, mut upkeep) = (begin, begin + CHECK_INTERVAL);
         let mut ready = [false; 4];
         let mut answers = Vec::new();
         loop {
@@ -263,7 +263,7 @@ impl Session {
                 }
             }
             if now >= upkeep {
-                upkeep = now + LOOK;
+                upkeep = now + CHECK_INTERVAL;
                 if let Some(actuator) = &mut self.actuator
                     && actuator.watchdog.revive()
                 {
@@ -284,7 +284,7 @@ impl Session {
             };
             let reflectors = self.reflectors.as_ref();
             let until = reflectors.map_or(until, |reflectors| until.min(reflectors.due()));
-            let wait = until.saturating_since(now).min(TURN);
+            let wait = until.saturating_since(now).min(MAX_TURN);
             let fds = [
                 Some(self.signals.as_fd()),
                 self.actuator
@@ -319,7 +319,7 @@ impl Session {
         };
         let (device, queues) = (self.device, &self.queues);
         // If notifications were lost, any of them may have been about these queues.
-        let changed = actuator.notices.came_one(|bytes| {
+        let changed = actuator.notices.drain_matching(|bytes| {
             notices(bytes).any(|key| {
                 let clsact = || {
                     actuator.dropping.is_some() && (INGRESS..=CLSACT_EGRESS).contains(&key.parent)
@@ -360,10 +360,10 @@ impl Session {
             }
         } else if self.valid_until.is_some_and(|until| now >= until) {
             self.valid_until = None;
-            self.queues.iter_mut().for_each(Steered::want_as_before);
+            self.queues.iter_mut().for_each(Steered::want_original);
             if !*quiet {
                 tell(&format!(
-                    "no line on standard input for {}: what was before holds until the next one",
+                    "no line on standard input for {}: the original settings apply until the next line",
                     valid
                 ));
             }
@@ -410,7 +410,7 @@ impl Session {
         for queue in &mut self.queues {
             answers
                 .iter()
-                .for_each(|answer| queue.hear(answer, back, bounds));
+                .for_each(|answer| queue.on_answer(answer, back, bounds));
         }
         self.change(now)?;
         if let Some(dropping) = self.dropping().filter(|_| due) {

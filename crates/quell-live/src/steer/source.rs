@@ -15,11 +15,11 @@ use quell_qdisc::control::pie::Pie;
 use quell_qdisc::rate::Rate;
 use quell_qdisc::{disciplines, num, time};
 
-use super::dropper::CERTAIN;
+use super::dropper::PROBABILITY_ONE;
 use crate::rtnetlink::options::Knob;
 use crate::system::{host, sys};
 
-/// A knob and its value: packets, ns, bit/s, or a probability in units of 1/[`CERTAIN`].
+/// A knob and its value: packets, ns, bit/s, or a probability in units of 1/[`PROBABILITY_ONE`].
 pub type Setting = (Knob, u64);
 
 /// Bounds of a knob's values, in the units of a [`Setting`].
@@ -41,7 +41,7 @@ impl Bounds {
             Knob::Limit => (2, 100_000),
             Knob::Target => (100_000, 10_000_000_000),
             Knob::Rate => (64_000, 1_000_000_000_000),
-            Knob::Drop => (0, CERTAIN),
+            Knob::Drop => (0, PROBABILITY_ONE),
         };
         let read = |option, text: Option<&str>, default| match text {
             None => Ok(default),
@@ -71,7 +71,9 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
         Knob::Limit => parse_count(text),
         Knob::Target => parse_time(text).map(time::Duration::as_nanos),
         Knob::Rate => parse_rate(text).map(Rate::bps),
-        Knob::Drop => Ok(num::whole_u64(parse_probability(text)? * CERTAIN as f64)),
+        Knob::Drop => Ok(num::whole_u64(
+            parse_probability(text)? * PROBABILITY_ONE as f64,
+        )),
     }
 }
 
@@ -160,8 +162,10 @@ impl Source {
     pub fn needs_reflectors(&self, knobs: &[Knob], named: bool) -> Result<(), Error> {
         let needs = self.decides() && knobs.contains(&Knob::Rate);
         let error = match (needs, named) {
-            (true, false) => Error::new("needs hosts behind the line that answer echo requests")
-                .remedy("name some that you may ask, as in --reflector 192.0.2.1"),
+            (true, false) => {
+                Error::new("needs hosts behind the line that answer timestamp or echo requests")
+                    .remedy("name some that you may ask, as in --reflector 192.0.2.1")
+            }
             (false, true) => Error::new("is only for a controller that sets a rate")
                 .remedy("write pace --with rate, or leave --reflector out"),
             _ => return Ok(()),
@@ -205,7 +209,7 @@ impl Source {
 }
 
 fn share(value: u64) -> f64 {
-    value as f64 / CERTAIN as f64
+    value as f64 / PROBABILITY_ONE as f64
 }
 
 /// The controller that the words name. PIE is a discipline, but its law can set a drop probability,
@@ -364,7 +368,7 @@ pub fn period(source: &Source, knobs: &[Knob]) -> time::Duration {
     };
     match controller.map(|controller| controller.period()) {
         None | Some(time::Duration::MAX) => DEFAULT,
-        Some(period) => period.clamp(*super::EVERY.start(), *super::EVERY.end()),
+        Some(period) => period.clamp(*super::INTERVALS.start(), *super::INTERVALS.end()),
     }
 }
 

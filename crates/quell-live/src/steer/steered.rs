@@ -5,7 +5,7 @@ use quell_qdisc::rate::Rate;
 use quell_qdisc::{Gauges, Knobs, Rng, num, time};
 
 use super::super::watch::meter::{Meter, Rates};
-use super::dropper::{CERTAIN, Counts};
+use super::dropper::{Counts, PROBABILITY_ONE};
 use super::source::{Bounds, Setting};
 use crate::packet::echo::Answer;
 use crate::rtnetlink::message::{Counters, Key, Queue};
@@ -133,7 +133,7 @@ impl Steered {
     /// The limit of its rate, for messages: `at most 20mbit, ...`.
     pub fn bound(&self) -> Option<String> {
         let (rate, by) = self.cap.as_ref()?;
-        Some(format!("at most {rate}, as {by} passes no more"))
+        Some(format!("at most {rate}, the limit of {by}"))
     }
 
     /// Whether options of the discipline itself are changed.
@@ -163,11 +163,11 @@ impl Steered {
         }
         let knobs = controller.initial();
         self.controller = Some(controller);
-        self.wish(&knobs, bounds);
+        self.want_all(&knobs, bounds);
     }
 
     /// Takes over what a controller sets.
-    fn wish(&mut self, knobs: &Knobs, bounds: &[Bounds]) {
+    fn want_all(&mut self, knobs: &Knobs, bounds: &[Bounds]) {
         if let Some(limit) = knobs.limit_packets {
             self.want((Knob::Limit, limit.into()), bounds);
         }
@@ -175,7 +175,10 @@ impl Steered {
             self.want((Knob::Rate, rate.bps()), bounds);
         }
         if let Some(drop) = knobs.drop {
-            self.want((Knob::Drop, num::whole_u64(drop * CERTAIN as f64)), bounds);
+            self.want(
+                (Knob::Drop, num::whole_u64(drop * PROBABILITY_ONE as f64)),
+                bounds,
+            );
         }
     }
 
@@ -320,23 +323,23 @@ impl Steered {
             return;
         };
         let knobs = controller.decide(&self.gauges, &mut [], &mut self.rng);
-        self.wish(&knobs, bounds);
+        self.want_all(&knobs, bounds);
     }
 
     /// Passes a reflector's answer to the controller; `back`: the queue's direction is that of the
     /// answers.
-    pub fn hear(&mut self, answer: &Answer, back: bool, bounds: &[Bounds]) {
+    pub fn on_answer(&mut self, answer: &Answer, back: bool, bounds: &[Bounds]) {
         let Some(controller) = &mut self.controller else {
             return;
         };
         let echo = answer.echo(self.gauges.now, back);
         let knobs = controller.on_probe(&echo, &self.gauges);
-        self.wish(&knobs, bounds);
+        self.want_all(&knobs, bounds);
     }
 
     /// The present drop probability, 0..1.
     pub fn probability(&self) -> f64 {
-        self.set.get(Knob::Drop).unwrap_or(0) as f64 / CERTAIN as f64
+        self.set.get(Knob::Drop).unwrap_or(0) as f64 / PROBABILITY_ONE as f64
     }
 
     /// Sets the wanted value of a knob, within the bounds. Knobs that are not steered are ignored.
@@ -353,7 +356,7 @@ impl Steered {
     }
 
     /// Makes the previous values the wanted ones.
-    pub fn want_as_before(&mut self) {
+    pub fn want_original(&mut self) {
         self.wanted = self.was;
     }
 
@@ -469,7 +472,10 @@ impl Steered {
             Knob::Target => time::Duration::from_nanos(value.saturating_mul(1000)).to_string(),
             Knob::Rate if value == 0 => "unlimited".to_owned(),
             Knob::Rate => Rate::from_bytes_per_sec(value).to_string(),
-            Knob::Drop => format!("{}", (value as f64 / CERTAIN as f64 * 1e6).round() / 1e6),
+            Knob::Drop => format!(
+                "{}",
+                (value as f64 / PROBABILITY_ONE as f64 * 1e6).round() / 1e6
+            ),
         }
     }
 
@@ -752,7 +758,7 @@ mod tests {
             assert_eq!(queue.wanted.get(Knob::Rate), Some(bytes));
         }
         let bound = queue.bound();
-        let said = "at most 20mbit, as htb class 1:1 passes no more";
+        let said = "at most 20mbit, the limit of htb class 1:1";
         assert_eq!(bound.as_deref(), Some(said));
     }
 }

@@ -22,7 +22,7 @@ const PIECE: usize = 4096;
 /// room again.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval of the checks while data wait for a reader.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time before a terminal is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -91,7 +91,7 @@ impl<'a> BoundedWriter<'a> {
                 room
             }
             Wait::Until(end) => loop {
-                sys::any_ready(&[(self.fd, true), (end, false)], LOOK);
+                sys::any_ready(&[(self.fd, true), (end, false)], CHECK_INTERVAL);
                 if self.has_room(Duration::ZERO) {
                     return true;
                 }

@@ -30,7 +30,7 @@ pub fn quoted(word: &str) -> Cow<'_, str> {
 /// Runs a program with this standard input. Returns its output or, if it fails, an error with the
 /// output's last line.
 pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
-    let (status, text) = ask(program, arguments, input)?;
+    let (status, text) = run_for_status(program, arguments, input)?;
     if status.success() {
         return Ok(text);
     }
@@ -43,7 +43,11 @@ pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Str
 
 /// Runs a program with this standard input. Returns its exit status and its output; an error means
 /// that it did not run to its end.
-pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus, String), String> {
+pub fn run_for_status(
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<(ExitStatus, String), String> {
     let why = |error: io::Error| format!("{program}: {}", host::reason(&error));
     let (mut output, end) = io::pipe().map_err(why)?;
     let mut command = Command::new(program);
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_answers_fails_with_its_last_line_or_is_ended_when_its_time_is_over() {
+    fn a_program_returns_its_output_its_last_line_or_a_timeout() {
         assert_eq!(run("cat", &[], "said\n"), Ok("said\n".to_owned()));
         let failed = run("sh", &["-c", "echo first; echo last >&2; exit 3"], "");
         assert_eq!(failed, Err("sh: last".to_owned()));

@@ -162,10 +162,10 @@ pub fn index(dev: &str) -> Option<u32> {
 /// If there is none of this name.
 pub fn existing(dev: &str) -> Result<u32, Error> {
     index(dev).ok_or_else(|| {
-        let there = format!("there are {}", names().join(", "));
+        let names = format!("there are {}", names().join(", "));
         Error::new("there is no such interface")
             .key(dev)
-            .remedy(there)
+            .remedy(names)
     })
 }
 

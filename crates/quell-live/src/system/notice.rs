@@ -55,13 +55,13 @@ impl Notices {
 
     /// Discards all pending notifications; returns whether there were any. Notifications that the
     /// kernel discarded because the socket's buffer was full count, too.
-    pub fn came(&self) -> bool {
-        self.came_one(|_| true)
+    pub fn drain(&self) -> bool {
+        self.drain_matching(|_| true)
     }
 
-    /// As [`Self::came`], but a notification counts only if `is` returns true for it, or if the
+    /// As [`Self::drain`], but a notification counts only if `is` returns true for it, or if the
     /// kernel discarded it.
-    pub fn came_one(&self, is: impl Fn(&[u8]) -> bool) -> bool {
+    pub fn drain_matching(&self, is: impl Fn(&[u8]) -> bool) -> bool {
         let mut came = false;
         let mut buffer = [0; 8192];
         loop {

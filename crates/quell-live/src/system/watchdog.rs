@@ -78,7 +78,7 @@ impl Shared {
     }
 
     /// State of the loop with this number.
-    fn seen(&self, place: usize) -> &LoopState {
+    fn loop_state(&self, place: usize) -> &LoopState {
         // SAFETY: the mapping has MAX_LOOPS of them, aligned, and lives as long as `self`.
         unsafe { &*self.0.add(place.min(MAX_LOOPS - 1)) }
     }
@@ -103,23 +103,31 @@ impl Heartbeat {
     /// since the last turn, so that the loop must undo its effect. `tail` replaces the last four
     /// bytes of the message for the next stall.
     pub fn turn(&self, tail: u32) -> bool {
-        let seen = self.shared.seen(self.place);
-        seen.tail.store(tail, Ordering::Relaxed);
-        seen.turns.fetch_add(1, Ordering::Relaxed);
+        let loop_state = self.shared.loop_state(self.place);
+        loop_state.tail.store(tail, Ordering::Relaxed);
+        loop_state.turns.fetch_add(1, Ordering::Relaxed);
         // In the state OPENING the watchdog is still writing: a later turn returns true.
-        seen.state
+        loop_state
+            .state
             .compare_exchange(OPEN, RUNS, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Whether the watchdog has written since the last turn, or is writing now.
     pub fn acted(&self) -> bool {
-        self.shared.seen(self.place).state.load(Ordering::Acquire) != RUNS
+        self.shared
+            .loop_state(self.place)
+            .state
+            .load(Ordering::Acquire)
+            != RUNS
     }
 
     /// Turns that the loop has made.
     pub fn turns(&self) -> u32 {
-        self.shared.seen(self.place).turns.load(Ordering::Relaxed)
+        self.shared
+            .loop_state(self.place)
+            .turns
+            .load(Ordering::Relaxed)
     }
 }
 
@@ -291,7 +299,7 @@ fn fork(shared: &Shared, at_exit: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
 
 /// The watchdog's main loop.
 fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: c_int) -> ! {
-    alone(socket.as_raw_fd(), at_exit, parent);
+    detach(socket.as_raw_fd(), at_exit, parent);
     let mut loops: [Option<WatchedLoop>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
     let mut message = [0; 1 + BYTES];
     loop {
@@ -309,7 +317,7 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: 
                         let (mut written, mut whole) = (0, true);
                         for (place, watched) in loops.iter().enumerate() {
                             let Some(watched) = watched else { continue };
-                            match watched.end(shared.seen(place)) {
+                            match watched.end(shared.loop_state(place)) {
                                 End::Written => written += 1,
                                 End::InPart => whole = false,
                                 End::Refused => {}
@@ -326,7 +334,7 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: 
         }
         for (place, watched) in loops.iter_mut().enumerate() {
             if let Some(watched) = watched {
-                watched.look(shared.seen(place));
+                watched.look(shared.loop_state(place));
             }
         }
     }
@@ -368,30 +376,30 @@ impl WatchedLoop {
 
     /// Checks for a turn. It counts checks, not seconds, since a loop has not stalled if the
     /// machine was suspended.
-    fn look(&mut self, seen: &LoopState) {
-        let turns = seen.turns.load(Ordering::Relaxed);
+    fn look(&mut self, loop_state: &LoopState) {
+        let turns = loop_state.turns.load(Ordering::Relaxed);
         if turns != self.turns {
             (self.turns, self.ticks) = (turns, 0);
             return;
         }
         self.ticks = self.ticks.saturating_add(1);
         let stalled = self.ticks >= TICKS && !self.at_end;
-        if stalled && seen.state.load(Ordering::Acquire) == RUNS {
-            seen.state.store(OPENING, Ordering::Release);
-            let tail = seen.tail.load(Ordering::Relaxed).to_ne_bytes();
+        if stalled && loop_state.state.load(Ordering::Acquire) == RUNS {
+            loop_state.state.store(OPENING, Ordering::Release);
+            let tail = loop_state.tail.load(Ordering::Relaxed).to_ne_bytes();
             if let Some(last) = self.bytes[..self.length].last_chunk_mut() {
                 *last = tail;
             }
             self.write();
-            seen.state.store(OPEN, Ordering::Release);
+            loop_state.state.store(OPEN, Ordering::Release);
         }
     }
 
     /// Writes what has not been written. Of the messages for the end, only the first is written if
     /// the loop had stalled: the others are valid only if the loop has noticed the changes that
     /// other programs made.
-    fn end(&self, seen: &LoopState) -> End {
-        if !self.at_end && seen.state.load(Ordering::Acquire) == OPEN {
+    fn end(&self, loop_state: &LoopState) -> End {
+        if !self.at_end && loop_state.state.load(Ordering::Acquire) == OPEN {
             return End::Written;
         }
         let bytes = &self.bytes[..self.length];
@@ -412,7 +420,7 @@ impl WatchedLoop {
 }
 
 /// Detaches from what the fork has inherited: terminal, descriptors, privileges.
-fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
+fn detach(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
     // SAFETY: numbers and one string with a NUL; no closed descriptor is used afterwards.
     unsafe {
         if matches!(at_exit, ExitAction::End) {
@@ -446,11 +454,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_cannot_be_started_again_keeps_no_number_of_a_process() {
+    fn a_watchdog_that_cannot_be_restarted_keeps_no_process_id() {
         // In its own thread, since a seccomp filter is permanent.
         let test = std::thread::spawn(|| {
             let mut watchdog = Watchdog::start().expect("a watchdog");
-            let pid = watchdog.pid.expect("its number");
+            let pid = watchdog.pid.expect("its process id");
             assert!(!watchdog.revive(), "it runs");
             assert!(sys::kill(pid, libc::SIGKILL));
             while runs(pid) {
@@ -464,10 +472,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_killed_is_started_again() {
+    fn a_killed_watchdog_is_restarted() {
         let mut watchdog = Watchdog::start().expect("a watchdog");
         let pid = watchdog.pid;
-        assert!(sys::kill(pid.expect("its number"), libc::SIGKILL));
+        assert!(sys::kill(pid.expect("its process id"), libc::SIGKILL));
         while !watchdog.revive() {
             std::thread::sleep(TICK);
         }

@@ -84,7 +84,7 @@ fn rates(sample: &Sample<'_>) -> [(Option<f64>, usize); 4] {
     [(r.bps, 0), (r.packets, 1), (r.drops, 1), (r.sojourn_ms, 3)]
 }
 
-fn sort(queue: &Queue<'_>) -> &'static str {
+fn type_name(queue: &Queue<'_>) -> &'static str {
     if queue.key.class { "class" } else { "qdisc" }
 }
 
@@ -94,7 +94,7 @@ fn csv(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     out.push(b',');
     csv_text(out, sample.device);
     out.push(b',');
-    short(out, sort(queue).as_bytes());
+    short(out, type_name(queue).as_bytes());
     for number in [queue.key.handle, queue.key.parent] {
         out.push(b',');
         handle(out, Handle(number));
@@ -136,7 +136,7 @@ fn json(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     out.extend(b",\"device\":");
     json_text(out, sample.device);
     out.extend(b",\"type\":");
-    json_text(out, sort(queue));
+    json_text(out, type_name(queue));
     out.extend(b",\"handle\":\"");
     handle(out, Handle(queue.key.handle));
     out.extend(b"\",\"parent\":\"");
@@ -207,7 +207,7 @@ fn text(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
         out,
         " {} {} {} {}: ",
         sample.device.escape_debug(),
-        sort(queue),
+        type_name(queue),
         Handle(queue.key.handle),
         queue.kind
     );

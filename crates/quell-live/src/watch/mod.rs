@@ -37,7 +37,8 @@ use sampler::Sampler;
 use screen::Screen;
 
 /// Bounds of the time between samples.
-const EVERY: std::ops::RangeInclusive<time::Duration> = time::MS..=time::Duration::from_secs(60);
+const INTERVALS: std::ops::RangeInclusive<time::Duration> =
+    time::MS..=time::Duration::from_secs(60);
 
 /// Shortest time between two updates of dashboard and metrics: the interval at which the
 /// dashboard polls.
@@ -53,7 +54,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     let every = options.every.as_deref();
     let every = every.unwrap_or_else(|| Options::default_of("every"));
     let every = parse_time(every).map_err(|e| e.key("--every"))?;
-    if !EVERY.contains(&every) {
+    if !INTERVALS.contains(&every) {
         return Err(Error::new("must be from 1ms to 60s").key("--every"));
     }
     let duration = time("--duration", options.duration.as_deref())?;
@@ -320,7 +321,7 @@ impl<'a> Watch<'a> {
             let samples = counted(self.samples, "sample");
             let mut line = format!("{samples} of {}", counted(self.queues as u64, "queue"));
             if self.left_out > 0 {
-                line += &format!(", {} left out: their time had passed", self.left_out);
+                line += &format!(", {} skipped as late", self.left_out);
             }
             if self.partial > 0 {
                 line += &format!(", {} not whole", self.partial);

@@ -392,7 +392,11 @@ impl InterfaceBackend for PacketSocket {
     fn capacity(&self) -> u32 {
         // Frames that the queue has not seen need places, too: one batch waits, another is being
         // handed over, and its last frame may be many packets.
-        num::count(self.pool.most().saturating_sub(2 * BATCH + MAX_PACKETS))
+        num::count(
+            self.pool
+                .max_places()
+                .saturating_sub(2 * BATCH + MAX_PACKETS),
+        )
     }
 
     fn lost(&mut self) -> (u64, u64) {
@@ -601,6 +605,6 @@ mod tests {
         assert!(inseparable());
         assert_eq!(socket.pool.taken(), socket.waiting.len());
         let kept = socket.capacity() as usize + 2 * BATCH + MAX_PACKETS;
-        assert_eq!(kept, socket.pool.most());
+        assert_eq!(kept, socket.pool.max_places());
     }
 }

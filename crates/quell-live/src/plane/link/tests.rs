@@ -20,7 +20,7 @@ fn live(place: u32, bytes: u32, flow: u32, ecn: Ecn) -> Live {
 }
 
 #[test]
-fn packets_are_through_when_delay_and_rate_have_it_however_late_the_loop_is() {
+fn departures_follow_delay_and_rate_however_late_the_loop_is() {
     // 986 + 14 bytes at 8 Mbit/s take 1 ms.
     let mut link = LiveLink::new(Params {
         delay: 5 * MS,
