@@ -26,15 +26,15 @@ from quell.common.text import error_line
 from quell.inputs.notes import Note
 from quell.train import Stopped
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """Errors of a disk that is full, fails or is read-only."""
-_FEW = (errno.EMFILE, errno.ENFILE)
+_DESCRIPTOR_ERRORS = (errno.EMFILE, errno.ENFILE)
 """Errors of a process or system that cannot open more files."""
 _FILES = {"detach": "attach"}
 """Commands in a file of another name."""
 _NO_THREAD = "no thread or process can be started; raise the limits (`ulimit -u` and `ulimit -v` show them)"
 _NO_MEMORY = "there is too little memory; raise the limit (`ulimit -v` shows it), or end other programs"
-_OF_MEMORY = ("failed to map segment", "Cannot allocate memory")
+_MEMORY_TEXTS = ("failed to map segment", "Cannot allocate memory")
 """Texts in ImportError if a library does not fit into memory."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
 _SIMULATING = {*usage.COMMANDS["Simulate"], "train", "reproduce"}
@@ -169,13 +169,13 @@ def _call(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno in _FEW:
+        if error.errno in _DESCRIPTOR_ERRORS:
             err.print(f"quell: {error.strerror}; raise the limit (`ulimit -n` shows it)", soft_wrap=True)
             return FAILED
         if error.errno in (errno.EAGAIN, errno.ENOMEM):
             err.print(f"quell: {_NO_MEMORY if error.errno == errno.ENOMEM else _NO_THREAD}", soft_wrap=True)
             return FAILED
-        if error.errno not in _FULL:
+        if error.errno not in _DISK_ERRORS:
             return _bug(error)
         where = error.filename or "standard output"
         err.print(f"quell: {error_line(str(where))}: cannot be written: {error.strerror}", soft_wrap=True)
@@ -186,7 +186,7 @@ def _call(arguments: Sequence[str]) -> int:
         return BAD_INPUT
     except Exception as error:
         if isinstance(error, MemoryError) or (
-            isinstance(error, ImportError) and any(text in str(error) for text in _OF_MEMORY)
+            isinstance(error, ImportError) and any(text in str(error) for text in _MEMORY_TEXTS)
         ):
             err.print(f"quell: {_NO_MEMORY}", soft_wrap=True)
             return FAILED

@@ -300,7 +300,7 @@ def _report(runs: Sequence[commands.Run]) -> None:
     if (flows := view_of.flows(runs)) is not None:
         screen.print(flows)
     for run in runs:
-        _complain(run.records)
+        _warn_if_late(run.records)
 
 
 def _unreached(runs: Sequence[commands.Run], outside: str, *, out: bool) -> str | None:
@@ -452,7 +452,7 @@ def _wait(running: Shell, signals: _Signals, timeout_s: float) -> int | None:
     status = running.wait(timeout_s)
     if running.link_lost():
         lost = f"quell: the link is gone: its device {running.device} was deleted; the command continues without it"
-        _tell(lost)
+        _print_if_writable(lost)
     while signals.for_command:
         running.signal(signals.for_command.pop(0))
     return status
@@ -473,7 +473,7 @@ def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[S
     return running, status, wall_s
 
 
-def _tell(text: str, **how: Any) -> None:
+def _print_if_writable(text: str, **how: Any) -> None:
     """Print a line, unless nothing reads standard error: SIGTERM goes to the command and could not end the wait."""
     if select.select((), (sys.stderr,), (), _POLL_S)[1]:
         err.print(text, soft_wrap=True, **how)
@@ -482,7 +482,7 @@ def _tell(text: str, **how: Any) -> None:
 def _say_dashboard(running: Shell) -> None:
     """Print the dashboard's address even if nothing else is printed, because its port is unpredictable."""
     if running.dashboard:
-        _tell(f"quell: dashboard: {running.dashboard}")
+        _print_if_writable(f"quell: dashboard: {running.dashboard}")
 
 
 def _announce(running: Shell, link: str) -> None:
@@ -494,7 +494,7 @@ def _announce(running: Shell, link: str) -> None:
         "something there",
     }[running.outside]
     both = f"{address} and {six}" if six else address
-    _tell(f"quell: {link}; {where}: QUELL_SERVER={both}", style="dim")
+    _print_if_writable(f"quell: {link}; {where}: QUELL_SERVER={both}", style="dim")
 
 
 def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
@@ -507,7 +507,7 @@ def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple
         os.close(end)
     _say_dashboard(running)
     if turn:
-        _tell(f"quell: {turn}{_describe(link, given)}", style="dim")
+        _print_if_writable(f"quell: {turn}{_describe(link, given)}", style="dim")
     shown = Live(console=err, refresh_per_second=8, transient=True)
     with given.forwarding(running.device, running.network), shown as live:
         running.go()
@@ -560,7 +560,7 @@ def _view(looks: Sequence[dict[str, Any]]) -> RenderableType:
     return table
 
 
-def _complain(records: Sequence[Record]) -> None:
+def _warn_if_late(records: Sequence[Record]) -> None:
     """Warn if the machine was too slow for the link."""
     for r in records:
         missed, late = r["live"]["missed"], r["live"]["late_ms"]["max"]

@@ -18,7 +18,7 @@ _FORMAT = 2
 """Version of the format; lines of format 1 had no checksum."""
 _MAX_LINE = 10_000_000
 """Largest number of characters in a line."""
-_AGAIN = "remove the file to start again, or name another: --state"
+_REMEDY = "remove the file to start again, or name another: --state"
 
 
 class RunStore:
@@ -70,7 +70,7 @@ class RunStore:
             if first != header:
                 other = first.startswith('{"quell evaluate"')
                 what = "is of another version of quell" if other else "is another file"
-                raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {_AGAIN}")
+                raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {_REMEDY}")
             number, whole = 1, len(first.encode())
             while line := file.readline(_MAX_LINE):
                 number += 1
@@ -89,9 +89,9 @@ class RunStore:
         except InputError:  # also a ValueError
             raise
         except UnicodeDecodeError:
-            raise InputError(f"{path}: is not a file of quell evaluate; {_AGAIN}") from None
+            raise InputError(f"{path}: is not a file of quell evaluate; {_REMEDY}") from None
         except (ValueError, TypeError, RecursionError):
-            raise InputError(f"{path}: line {number}: is not a finished run; {_AGAIN}") from None
+            raise InputError(f"{path}: line {number}: is not a finished run; {_REMEDY}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
         """Keep a run. If there is no space, raises InputError and leaves the file unchanged.
@@ -137,7 +137,7 @@ class RunStore:
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             if not any(key in keys for key in self._read_from_file):
                 raise
-            raise InputError(f"{self._path}: has runs that are not of these scenarios; {_AGAIN}") from error
+            raise InputError(f"{self._path}: has runs that are not of these scenarios; {_REMEDY}") from error
 
     def finished(self, keys: Container[str]) -> None:
         """Remove the file when all is done, unless it has runs of another, interrupted evaluation."""

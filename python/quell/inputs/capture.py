@@ -287,7 +287,7 @@ def _kinds(crossing: list[_Flow], inside: frozenset[bytes]) -> Counter[str]:
             found["download" if down.bytes >= up.bytes else "upload"] += 1
         elif flow.protocol == TCP:
             short += down.payload > 0
-        elif (kind := _talk(flow, up, down)) is not None:
+        elif (kind := _call_or_game(flow, up, down)) is not None:
             found[kind] += 1
     if short >= 5:
         found["page"] = 1
@@ -317,7 +317,7 @@ def _one_way(up: _Way, down: _Way) -> bool:
     return max(up.bytes, down.bytes) > 10 * min(up.bytes, down.bytes)
 
 
-def _talk(flow: _Flow, up: _Way, down: _Way) -> str | None:
+def _call_or_game(flow: _Flow, up: _Way, down: _Way) -> str | None:
     """Classify a two-way datagram flow as call or game by packet rate and size; None if it is neither."""
     seconds = flow.last - flow.first
     if seconds < 2 or min(up.packets, down.packets) < 10 * seconds:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quell import _core
 from quell.linux.finding import Finding
-from quell.linux.kernel import NOTHING
+from quell.linux.kernel import WITHOUT_PACKETS
 from quell.linux.programs import completed, find
 
 MAX_COMMANDS = 3
@@ -40,7 +40,7 @@ def commands(found: Sequence[Finding], dev: str | None = None) -> list[str]:
         )
     if (name := dev or interface()) is not None:
         shown = shlex.quote(name)
-        if any(row[0] == name and row[1] not in NOTHING for row in _core.disciplines()):
+        if any(row[0] == name and row[1] not in WITHOUT_PACKETS for row in _core.disciplines()):
             made += with_right(True, f"watch {shown} --duration 10s")
         made += with_right("CAP_NET_RAW" in works, f"live {shown} --rate 18mbit --dry-run --duration 60s")
     return [*made, *simulated][:MAX_COMMANDS]

@@ -15,11 +15,11 @@ PI = {0: (0.171, 1.87, 0.006), 100: (0.456, 0.371, 0.0078)}
 """Parameters of PI by size of the device's queue: gain per ms and period, reference in ms, damping per ms. They are
 from an earlier search on other links, which `tools/rl_aqm.py pi` repeats."""
 RULE = "always +0.1, the rule"
-NOTHING = ((0.0, 0.0, 0.0),) * 5
+ZERO_WEIGHTS = ((0.0, 0.0, 0.0),) * 5
 
 
 def _always(action: int) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
-    return NOTHING, [float(k == action) for k in range(5)]
+    return ZERO_WEIGHTS, [float(k == action) for k in range(5)]
 
 
 def _above(ms: float, otherwise: int) -> tuple[Sequence[Sequence[float]], Sequence[float]]:

@@ -10,7 +10,7 @@ from typing import Any
 from quell.results.stats import Record
 
 WAYS = ("down", "up")
-_FEW = 20
+_MIN_PACKETS = 20
 """Fewer packets without data do not count as traffic: IPv6 and refused connections send some."""
 
 
@@ -35,14 +35,14 @@ class Run:
     @property
     def sent_nothing(self) -> bool:
         """Whether only a few packets without data of TCP or UDP crossed the link."""
-        few = sum(record["packets"] for record in self.records) < _FEW
+        few = sum(record["packets"] for record in self.records) < _MIN_PACKETS
         return few and not any(record["goodput_mbps"] for record in self.records)
 
     @property
     def unanswered(self) -> bool:
         """Whether the command failed and received no data of TCP or UDP, as when a name cannot be resolved."""
         down = self.records[0]
-        return bool(self.command.get("status")) and down["packets"] < _FEW and not down["goodput_mbps"]
+        return bool(self.command.get("status")) and down["packets"] < _MIN_PACKETS and not down["goodput_mbps"]
 
 
 def are_commands(records: Sequence[Record]) -> bool:

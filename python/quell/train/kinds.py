@@ -144,7 +144,7 @@ def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     what = _name(names, classic and any("ecn" in t for t in tables))
     link: dict[str, Any] = {"rate": _bps(rate)}
     if rng.random() < 1 / 3:
-        what += " " + _comings(rng, tables, rate, rtt, warmup, duration)
+        what += " " + _vary_flows(rng, tables, rate, rtt, warmup, duration)
     if rng.random() < 1 / 5:
         steps = rng.randint(2, 5)
         times = [0.0, *(warmup + measured * (k + 1) / (steps + 1) for k in range(steps))]
@@ -161,7 +161,7 @@ def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     return Link(scenario, rate / 1e6, rtt * 1e3, flows, what, "mixed", frozenset(names))
 
 
-def _comings(
+def _vary_flows(
     rng: random.Random, tables: list[dict[str, Any]], rate: float, rtt: float, warmup: float, duration: float
 ) -> str:
     """Let a table of flows start or stop in the middle, or add short transfers throughout."""

@@ -25,7 +25,7 @@ _CHOOSING, _JUDGING = 100, 1000
 """The first seeds of the second and the third set."""
 _CANDIDATES = 3
 """Number of finalists that also run on the neighbouring lines: those that are best on the line."""
-_LITTLE = 0.002
+_MIN_EFFECT = 0.002
 """An option with a smaller effect than this share of the objective is removed."""
 
 
@@ -181,10 +181,10 @@ class Judge:
             less = setting.without(name)
             self._on_line([less])
             # If the loss on the line alone exceeds the bound for the average, runs elsewhere are not needed.
-            if self._here(less) < self._here(setting) * (1 - 2 * _LITTLE):
+            if self._here(less) < self._here(setting) * (1 - 2 * _MIN_EFFECT):
                 continue
             self._elsewhere_too([setting, less])
-            if self._merit(less) >= self._merit(setting) * (1 - _LITTLE):
+            if self._merit(less) >= self._merit(setting) * (1 - _MIN_EFFECT):
                 setting = less
         return setting
 

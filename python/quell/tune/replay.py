@@ -144,7 +144,7 @@ def _probe() -> dict[str, Any]:
 
 
 @dataclass
-class _Heard:
+class _Received:
     """Packets that one end of a call or game received."""
 
     flow: dict[str, Any]
@@ -169,7 +169,7 @@ class _Traffic:
     """Bytes received by each TCP flow so far."""
     before: dict[int, int] = field(default_factory=dict)
     """Of these, the bytes before the end of the warm-up."""
-    heard: list[_Heard] = field(default_factory=list)
+    received: list[_Received] = field(default_factory=list)
     serial: int = 0
 
     def at(self, when: float, do: Callable[[float], None]) -> None:
@@ -188,7 +188,7 @@ class _Traffic:
         pairs = [(flow, self._datagrams(flow["server"])) for flow in self.spec["flows"] if flow["kind"] in _GAPS]
         home.enter()
         for flow, far in pairs:
-            self._talk(flow, self._datagrams(flow["client"]), far)
+            self._exchange(flow, self._datagrams(flow["client"]), far)
         for number, flow in enumerate(self.spec["flows"]):
             if flow["kind"] not in _GAPS:
                 self.bytes[number] = 0
@@ -247,17 +247,17 @@ class _Traffic:
         at.setblocking(False)
         return at
 
-    def _talk(self, flow: dict[str, Any], near: socket.socket, far: socket.socket) -> None:
+    def _exchange(self, flow: dict[str, Any], near: socket.socket, far: socket.socket) -> None:
         """Send packets in both directions at the rates of a call or game, and record arrivals."""
-        up, down = _Heard(flow, "up"), _Heard(flow, "down")
-        self.heard += [up, down]
+        up, down = _Received(flow, "up"), _Received(flow, "down")
+        self.received += [up, down]
         sizes = (_COMMAND, _STATE) if flow["kind"] == "game" else (_SPEECH, _SPEECH)
         ways = ((near, far, up, down), (far, near, down, up))
-        for (source, sink, there, back), gap, size in zip(ways, _GAPS[flow["kind"]], sizes, strict=True):
+        for (source, sink, received, back), gap, size in zip(ways, _GAPS[flow["kind"]], sizes, strict=True):
             self._pace(source, sink.getsockname(), gap, size, back)
-            self.selector.register(sink, selectors.EVENT_READ, self._listen(sink, there))
+            self.selector.register(sink, selectors.EVENT_READ, self._receiver(sink, received))
 
-    def _pace(self, at: socket.socket, to: Any, gap: float, size: int, back: _Heard) -> None:
+    def _pace(self, at: socket.socket, to: Any, gap: float, size: int, back: _Received) -> None:
         serial = 0
 
         def send(now: float) -> None:
@@ -271,17 +271,17 @@ class _Traffic:
         self.at(0.0, send)
 
     @staticmethod
-    def _listen(at: socket.socket, there: _Heard) -> Callable[[float], None]:
-        """Return a function that receives one packet and records it in `there`."""
+    def _receiver(at: socket.socket, received: _Received) -> Callable[[float], None]:
+        """Return a function that receives one packet and records it in `received`."""
 
-        def hear(now: float) -> None:
+        def receive(now: float) -> None:
             serial, sent, newest = _STAMP.unpack_from(at.recv(2048))
-            there.newest = time.monotonic_ns() - sent
-            there.arrivals.append((serial, there.newest, now))
+            received.newest = time.monotonic_ns() - sent
+            received.arrivals.append((serial, received.newest, now))
             if newest:
-                there.round_trips.append((now, (newest + there.newest) / 1e6))
+                received.round_trips.append((now, (newest + received.newest) / 1e6))
 
-        return hear
+        return receive
 
 
 def _replay(spec: dict[str, Any]) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _replay(spec: dict[str, Any]) -> dict[str, Any]:
         for n, flow in enumerate(spec["flows"]) if n in traffic.bytes
     ]  # fmt: skip
     applications = []
-    for up, down in zip(traffic.heard[::2], traffic.heard[1::2], strict=True):
+    for up, down in zip(traffic.received[::2], traffic.received[1::2], strict=True):
         if up.flow["kind"] == "call":
             applications.append(_call([up, down], warmup, round(span / _GAPS["call"][0])))
         else:
@@ -314,7 +314,7 @@ def _replay(spec: dict[str, Any]) -> dict[str, Any]:
     return {"flows": flows, "applications": applications, "hosts": hosts, "jain": jain}
 
 
-def _call(ends: list[_Heard], warmup: float, sent: int) -> dict[str, Any]:
+def _call(ends: list[_Received], warmup: float, sent: int) -> dict[str, Any]:
     """Judge both ends of a call; the result of the call is that of the worse end."""
     heard = []
     for end in ends:

@@ -26,7 +26,7 @@ _BATCH = 16
 """Settings of a generation, which are simulated together."""
 _PARENTS = 8
 """Number of best settings of a discipline from which others are derived."""
-_ELSEWHERE, _STEPS = 0.15, 0.4
+_P_ANYWHERE, _P_STEP = 0.15, 0.4
 """Probability that a setting is drawn from the whole space, and that an option takes a step from its parent's value."""
 _RUNGS = ((64, 2), (4, 4))
 """Successive halving after the search: 1 setting in 64, but at least 8, run with 2 further seeds; of these 1 in 4, at
@@ -141,7 +141,7 @@ class Plan:
         """Draw a setting from the whole space, or cross two good ones and change some options."""
         options = space.options(kind)
         crossed = [dict(rng.choice(parents).values) for _ in range(2)]
-        anywhere = rng.random() < _ELSEWHERE
+        anywhere = rng.random() < _P_ANYWHERE
         values: dict[str, Any] = {}
         for option in options:
             value = rng.choice(crossed)[option.name]
@@ -149,7 +149,7 @@ class Plan:
                 value = option.default
             elif anywhere:
                 value = option.anywhere(rng)
-            elif rng.random() < _STEPS:
+            elif rng.random() < _P_STEP:
                 value = option.near(value, rng)
             values[option.name] = option.default if value in self.lacks else value
         return space.of(kind, values)

@@ -35,9 +35,9 @@ _FRONT = "◆"
 _UNSURE = "◇"
 _OPTION = 27
 """Width of the options' column in a list of queues."""
-_SPARE_FIGURES = ("freezes", "stalls", "video", "backup")
+_OPTIONAL_FIGURES = ("freezes", "stalls", "video", "backup")
 # Columns that a narrow terminal omits, in this order.
-_SPARE = (
+_OPTIONAL_COLUMNS = (
     "grade_down_ms",
     "grade_up_ms",
     "rtt_ms.p95",
@@ -70,7 +70,7 @@ def _fitted(measures: list[Measure], lay_out: Callable[[list[Measure]], Table], 
     columns = whole.columns[len(whole.columns) - len(measures) :]
     widths = {m.key: _column_width(column) for m, column in zip(measures, columns, strict=True)}
     left = width - (_width(whole) - sum(widths.values()))
-    for spare in _SPARE:
+    for spare in _OPTIONAL_COLUMNS:
         if sum(widths[m.key] for m in measures) <= left:
             break
         measures = [m for m in measures if m.key != spare]
@@ -198,14 +198,14 @@ _FLOW_COLUMNS = (
     "goodput\nMbit/s", "delay\nmean ms", "delay\np95 ms", "jitter\nms", "loss\n%", "RTT p95\nms", "cwnd\npackets",
     "resent\nsegments", "FCT p50\nms",
 )  # fmt: skip
-_FLOW_SPARE = (8, 6, 7, 1, 5)
+_OPTIONAL_FLOW_COLUMNS = (8, 6, 7, 1, 5)
 """Columns that a narrow terminal omits, in this order."""
 
 
 def flows(record: Mapping[str, Any], width: int = 100, at_most: int = 20) -> Table:
     """List the flows of one run; columns that do not fit into `width` characters are left out and named below."""
     kept = list(range(len(_FLOW_COLUMNS)))
-    for spare in (-1, *_FLOW_SPARE):
+    for spare in (-1, *_OPTIONAL_FLOW_COLUMNS):
         kept = [k for k in kept if k != spare]
         table = _flows(record, kept, at_most)
         if _width(table) <= width:
@@ -252,7 +252,7 @@ def applications(records: Sequence[Record], width: int) -> Table | None:
         return None
     table = _applications_by(records, figures, [f.title for f in figures])
     kept = list(figures)
-    for spare in ("", *_SPARE_FIGURES):
+    for spare in ("", *_OPTIONAL_FIGURES):
         if _width(table) <= width:
             break
         kept = [f for f in kept if f.title != spare]
