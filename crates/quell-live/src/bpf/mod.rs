@@ -517,7 +517,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verifiers_last_words_are_told_without_its_statistics() {
+    fn the_verifiers_last_lines_are_reported_without_its_statistics() {
         let log = b"0: (95) exit\nR0 !read_ok\nprocessed 1 insns (limit 1000000)\n\0\0\0";
         assert_eq!(last_lines(log), "0: (95) exit / R0 !read_ok");
         assert_eq!(last_lines(&[0; 8]), "");

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_right_checksums_and_take_turns() {
+    fn requests_have_right_checksums_and_alternate() {
         let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         for (k, (whom, kind)) in [(ONE, 13), (TWO, 13), (SIX, 128)].into_iter().enumerate() {
             let (to, request) = asked(&mut prober, Instant::ZERO + k as u64 * MIN_GAP);
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_without_random_words() {
+    fn no_request_is_sent_without_random_words() {
         let mut prober = Prober::new(&[ONE], || None, LATE_IN_THE_DAY);
         assert!(
             prober
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_a_full_modem_delays_by_seconds_count_and_tell_the_directions() {
+    fn answers_that_a_full_modem_delays_by_seconds_count_and_distinguish_the_directions() {
         for late in [4 * SEC, 15 * SEC] {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut under_way = VecDeque::new();
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reflector_whose_clock_jumps_about_is_taken_by_its_round_trips() {
+    fn only_round_trips_of_a_reflector_whose_clock_jumps_are_used() {
         let (answers, dated) = answers(|k| (k as i64 * 7919) % 5000, 40);
         assert!(!dated);
         let answers: Vec<_> = answers.iter().flatten().collect();

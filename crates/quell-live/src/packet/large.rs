@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_packet_goes_alone_and_in_its_turn() {
+    fn a_marked_packet_leaves_alone_and_in_order() {
         let mut large = Large::new(1 << 20);
         let whole = frame(false, 1, 0, &[1; 5000], 1000, ACK);
         let places = keep(&mut large, &whole);

@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn another_ceil_of_a_class_is_told_from_the_one_that_a_change_of_the_rate_leaves() {
+    fn another_ceil_of_a_class_is_distinguished_from_the_one_after_a_change_of_the_rate() {
         let class = |rate: u64, ceil: u64, level: u64| {
             let mut parms = [0; HTB];
             write_u32(&mut parms, RATE, rate);

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_all_that_is_above_a_queue_is_its_cap() {
+    fn the_lowest_rate_above_a_queue_is_its_cap() {
         let rows = tree();
         let cap = |at: usize| cap(&rows, &rows[at]).map(|(rate, row)| (rate.bps(), row.key.handle));
         assert_eq!(cap(6), Some((4_000_000, 0x10002)));

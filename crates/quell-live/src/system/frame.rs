@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_value_has_the_highest_bar_whatever_it_is() {
+    fn the_largest_value_has_the_highest_bar() {
         for i in 1..100_000 {
             let history = History::from([Some(0.0), Some(f64::from(i) * 0.001_003)]);
             assert_eq!(
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_takes_the_place_of_the_last_one() {
+    fn a_text_replaces_the_previous_one() {
         let (mut frame, mut out) = (Frame::default(), Vec::new());
         frame.draw(&mut out, "a\nb\n").unwrap();
         frame.draw(&mut out, "c\n").unwrap();

@@ -194,7 +194,7 @@ fn a_series_has_every_bin() {
 }
 
 #[test]
-fn a_record_that_begins_again_knows_nothing_of_before() {
+fn a_restarted_record_keeps_no_earlier_values() {
     let mut link = LiveLink::new(params("pfifo limit 5", 8_000_000));
     let run = |link: &mut LiveLink, from: Instant| {
         for k in 0..200 {
