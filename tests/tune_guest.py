@@ -93,6 +93,11 @@ def main() -> None:
         "tc class add dev wan parent 1: classid 1:10 htb rate 9mbit; "
         "tc class add dev wan parent 1: classid 1:20 htb rate 1mbit ceil 3mbit; "
         "tc qdisc add dev wan parent 1:10 handle 110: fq_codel quantum 300",
+        # Its root class, which the kernel lists without a minor number, is created with the queue.
+        "hfsc": "tc qdisc add dev wan root handle 1: hfsc default 10; "
+        "tc class add dev wan parent 1: classid 1:1 hfsc sc rate 9mbit ul rate 9mbit; "
+        "tc class add dev wan parent 1:1 classid 1:10 hfsc rt m1 5mbit d 10ms m2 1mbit ls rate 2mbit; "
+        "tc qdisc add dev wan parent 1:10 handle 110: pfifo limit 78",
     }
     for name, command in configured.items():
         sh(command)

@@ -67,9 +67,12 @@ class Space:
     def __init__(self) -> None:
         linux = _linux()
         ready, done = os.pipe()
+        parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
             linux.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # killed before: this process would keep its locks for ever
+                os._exit(1)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.write(done, bytes([linux.unshare(_NEW_NET) == 0]))
             while True:

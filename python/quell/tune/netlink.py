@@ -106,7 +106,7 @@ class Node:
     @property
     def name(self) -> str:
         """Its name in the notation of tc."""
-        return f"{self.kind} {self.handle >> 16:x}:{self.handle & 0xFFFF or '':x}" if self.of == _CLASS else self.kind
+        return f"{self.kind} {self.handle >> 16:x}:{self.handle & 0xFFFF:x}" if self.of == _CLASS else self.kind
 
 
 def link_kind(dev: str) -> str:
@@ -130,7 +130,9 @@ def tree(dev: str) -> list[Node]:
     qdiscs = [node for node in _dump(index, _QDISC) if node.handle]
     arrivals = [node for node in qdiscs if node.place == "ingress"]
     kinds = {node.handle >> 16: node.kind for node in qdiscs}
-    wanted = [node for node in _dump(index, _CLASS) if kinds.get(node.handle >> 16) in _WITH_CLASSES]
+    # A class without a minor number is the root class of hfsc, which the kernel creates with the queue.
+    classes = [node for node in _dump(index, _CLASS) if node.handle & 0xFFFF]
+    wanted = [node for node in classes if kinds.get(node.handle >> 16) in _WITH_CLASSES]
     rest: list[Node] = [node for node in (*qdiscs, *wanted) if node not in arrivals]
     placed: list[Node] = []
     there, whole = {_ROOT}, {0}

@@ -278,3 +278,38 @@ def test_of_many_that_apply_at_once_one_succeeds_and_one_undo_restores_the_queue
     assert sorted(code for code, *_ in undone) == [0, 2], undone
     assert again[0][0] == 2 and links == "", (again, links)
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
+
+
+# The killed process has no time to see that its child, which holds the namespace and has inherited the lock, lives.
+KILLED = """
+import os, signal, sys, time
+from quell import _core
+from quell.linux import spaces
+
+class Linux:
+    def __getattr__(self, name):
+        return getattr(linux, name)
+
+    def prctl(self, *arguments):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(0.2)
+        return linux.prctl(*arguments)
+
+linux = spaces._linux()
+spaces._linux = Linux
+with _core.StateFile.hold("wan"):
+    spaces.Space()
+"""
+
+
+def test_the_process_that_holds_a_namespace_ends_though_tune_is_killed_at_once(tmp_path: Path) -> None:
+    require()
+    script = """
+    mount -t tmpfs none /run
+    "$1" -c "$2" || true
+    sleep 1
+    exec "$1" -c 'from quell import _core; _core.StateFile.hold("wan").__enter__()'
+    """
+    words = ["unshare", "-n", "-m", "-p", "--fork", "--kill-child", "sh", "-ec", script, "-", sys.executable, KILLED]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
