@@ -198,7 +198,8 @@ impl PacketQueue {
 pub fn no_socket(what: &str, error: &io::Error) -> Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "run it as root",
-        Some(libc::EBUSY) => "another program uses it; stop that one",
+        // EEXIST: an XDP program in the driver, which excludes quell's.
+        Some(libc::EBUSY | libc::EEXIST) => "another program uses it; stop that one",
         _ => "the kernel lacks it, or its module is not loaded; quell doctor says more",
     };
     Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
@@ -493,4 +494,19 @@ impl InterfaceBackend for Copies {
     }
 
     fn flush(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_xdp_program_in_the_driver_is_another_programs() {
+        let error = io::Error::from_raw_os_error(libc::EEXIST);
+        let said = no_socket("AF_XDP", &error).to_string();
+        assert!(
+            said.ends_with("another program uses it; stop that one"),
+            "{said}"
+        );
+    }
 }
