@@ -58,6 +58,9 @@ class Side:
         if any(not node.is_whole for node in tree):
             raise InputError(f"{dev} has netem with jitter, whose distribution could not be put back; remove it: "
                              f"tc qdisc del dev {dev} root")  # fmt: skip
+        if attached := next((node.kind for node in tree if node.kind.startswith("quell_")), ""):
+            # Nothing else keeps the program: the kernel would not know the discipline any more.
+            raise InputError(f"{dev} has {attached}, which could not be put back; remove it: quell detach {dev}")
         if any(node.kind == "clsact" for node in tree):
             raise InputError(f"{dev} has clsact, which lines of tc do not replace; remove it: "
                              f"tc qdisc del dev {dev} clsact")  # fmt: skip

@@ -15,6 +15,10 @@ import pytest
 
 from conftest import QUELL
 from oracle import in_guest
+from quell._core import InputError
+from quell.tune import netlink
+from quell.tune.install import Side
+from quell.tune.netlink import Node
 
 pytestmark = pytest.mark.real_time
 
@@ -313,3 +317,13 @@ def test_the_process_that_holds_a_namespace_ends_though_tune_is_killed_at_once(t
     words = ["unshare", "-n", "-m", "-p", "--fork", "--kill-child", "sh", "-ec", script, "-", sys.executable, KILLED]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_queue_of_quell_attach_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its program ends with its last queue. A trial of its restoration in a namespace would find it still there."""
+    require()
+    attached = [Node(36, "quell_codel", 0x9E00_0000, 0xFFFF_FFFF, "")]
+    monkeypatch.setattr(netlink, "tree", lambda _: attached)
+    monkeypatch.setattr(netlink, "has_filters", lambda _: False)
+    with pytest.raises(InputError, match=r"^lo has quell_codel, [^\n]*: quell detach lo$"):
+        Side.of("lo")
