@@ -53,7 +53,7 @@ CALLS: dict[tuple[str, ...], list[str]] = {
     ],
     ("postinst", "triggered", "x"): [],
     ("prerm", "upgrade", "0.3.0"): [],
-    ("prerm", "remove"): ["deb-systemd-invoke stop quell-live.service"],
+    ("prerm", "remove"): ["deb-systemd-invoke stop quell-live.service", "quell-live --restore --quiet"],
     ("postrm", "upgrade", "0.3.0"): [],
     ("postrm", "remove"): ["systemctl --system daemon-reload"],
     ("postrm", "purge"): ["deb-systemd-helper purge quell-live.service"],
@@ -65,7 +65,7 @@ CALLS: dict[tuple[str, ...], list[str]] = {
 def test_a_script_calls_what_policy_has_for_it(tmp_path: Path, call: tuple[str, ...], systemd: bool) -> None:
     programs, said = tmp_path / "bin", tmp_path / "said"
     programs.mkdir()
-    for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke"):
+    for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke", "quell-live"):
         (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{said}\n')
         (programs / name).chmod(0o755)
     text = (SCRIPTS / call[0]).read_text("utf-8")
@@ -292,6 +292,15 @@ def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_p
         drop_in = "/etc/systemd/system/quell-live.service.d/reflectors.conf"
         at(f"quell-live --config /etc/quell/live.toml --print-dropin | install -D -m 644 /dev/stdin {drop_in}")
         at("systemctl daemon-reload; systemctl reset-failed quell-live; systemctl start quell-live")
+        assert at(active) == "active" and "q0" in at(rules)
+
+        # On a full disk the unit cannot restore what its killed process left. The removal does.
+        at("systemctl stop quell-live && mount -t tmpfs -o nr_inodes=9 none /tmp && systemctl start quell-live")
+        at("while mktemp /tmp/XXXXXX; do :; done 2>/dev/null; systemctl kill --signal=KILL quell-live")
+        time.sleep(4)
+        at("dpkg --remove quell-live")
+        assert at(active) in ("inactive", "unknown") and at(rules) == ""
+        at("umount /tmp && dpkg --install /new.deb && systemctl start quell-live")
         assert at(active) == "active" and "q0" in at(rules)
 
         at("dpkg --remove quell-live")
