@@ -109,7 +109,8 @@ def main() -> None:
     # Lines pasted earlier may use the ifb of quell's name or another one.
     for inner in ("ifb4wan", "ifb9"):
         sh(f"ip link add {inner} type ifb; ip link set {inner} up; tc qdisc add dev wan handle ffff: ingress; "
-           f"{targets.redirect('wan', inner).text}; tc qdisc add dev {inner} root cake bandwidth 30mbit")  # fmt: skip
+           f"{targets.redirect('wan', inner).text}; tc qdisc add dev {inner} root cake bandwidth 30mbit; "
+           f"tc qdisc add dev {inner} handle ffff: ingress; {targets.redirect(inner, 'other').text}")  # fmt: skip
         refused("that is not quell's (")
         there_and_back("cake", "fq_codel", replace=True)
         sh(f"tc qdisc del dev wan ingress; ip link del {inner}")

@@ -278,7 +278,7 @@ def undo(dev: str, *, replace: bool) -> str:
         if made and (now or has_interface(inner)) and made != _kinds(now, inner) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
-        if made and not replace and (name := _has_others(now, inner)):
+        if made and not replace and (name := _has_others(now, inner, state)):
             raise InputError(f"--undo {dev}: {name} has filters that quell tune has not installed; remove them "
                              f"(`tc filter show dev {name}`), or to have them removed add --replace")  # fmt: skip
         if not state.inner.index and (other := _redirects(inner, now)):
@@ -417,12 +417,12 @@ def _redirects(ifb: str, dev: str) -> str:
     return ""
 
 
-def _has_others(dev: str, ifb: str) -> str:
-    """Return which of the two interfaces has filters other than the redirection to the ifb; empty if neither has."""
-    for name in (dev, ifb):
+def _has_others(dev: str, ifb: str, state: State) -> str:
+    """Return which of the two interfaces has filters that were not there before; empty if neither has."""
+    for name, former in ((dev, 0), (ifb, state.inner.redirect)):
         try:
-            inner = socket.if_nametoindex(ifb) if has_interface(ifb) else 0
-            if has_interface(name) and (netlink.has_filters(name) or netlink.redirected(name) not in (0, inner)):
+            known = (0, former, socket.if_nametoindex(ifb) if has_interface(ifb) else 0)
+            if has_interface(name) and (netlink.has_filters(name) or netlink.redirected(name) not in known):
                 return name
         except ValueError:
             return name
