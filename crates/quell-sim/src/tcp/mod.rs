@@ -106,32 +106,4 @@ mod tests {
         assert_eq!(late.flows[0].completed, 1);
         assert_eq!(fresh, late);
     }
-
-    #[test]
-    fn a_widened_reordering_window_lasts_for_16_recoveries() {
-        let text = "duration = \"60s\"\n[link]\nrate = \"40mbit\"\nloss = 0.01\n[[flow]]\n";
-        let scenario = Scenario::parse(text, "lossy", &Overrides::default()).expect("a scenario");
-        let mut world = World::builder(scenario)
-            .queue("pfifo")
-            .seed(1)
-            .build()
-            .expect("a world");
-        let rack = |world: &mut World| match &mut world.slots[0] {
-            Slot::Tcp(c) => c.sender.rack.clone(),
-            _ => unreachable!("a TCP flow"),
-        };
-        world.run_until(Instant::from_secs(1));
-        if let Slot::Tcp(c) = &mut world.slots[0] {
-            (c.sender.rack.steps, c.sender.rack.persist) = (9, 16);
-        }
-        let mut persist = 16;
-        for step in 0..5900 {
-            world.run_until(Instant::from_millis(1000 + 10 * step));
-            let now = rack(&mut world);
-            assert!(now.persist <= persist, "no D-SACK widens it again");
-            persist = now.persist;
-            assert!(now.steps == 9 || persist == 0, "{}", now.steps);
-        }
-        assert_eq!((rack(&mut world).steps, persist), (1, 0));
-    }
 }

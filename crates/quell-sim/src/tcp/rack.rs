@@ -11,7 +11,7 @@ use crate::cc::CaState;
 use quell_qdisc::time::{Duration, Instant};
 
 /// `TCP_RACK_RECOVERY_THRESH`: number of recoveries for which a widened window lasts.
-pub(super) const PERSIST: u8 = 16;
+const PERSIST: u8 = 16;
 
 impl Sender {
     /// `tcp_rack_reo_wnd`: time that a segment may arrive late before it counts as lost; 0 once
@@ -38,6 +38,11 @@ impl Sender {
         } else if r.persist == 0 {
             r.steps = 1;
         }
+    }
+
+    /// Counts a recovery that has ended, of the `PERSIST` for which a widened window lasts.
+    pub(super) fn recovery_ended(&mut self) {
+        self.rack.persist = self.rack.persist.saturating_sub(1);
     }
 
     /// `tcp_rack_mark_lost`: marks lost segments, and sets the reordering timer for those that may

@@ -5,7 +5,6 @@
 use quell_qdisc::num;
 use quell_qdisc::time::Instant;
 
-use super::rack::PERSIST;
 use super::segments::{LOST, RETRANS, SACKED};
 use super::state::{Flags, Rexmit, Sender, timestamp};
 use crate::cc::{CaState, CongestionControl, Event, INFINITE_SSTHRESH};
@@ -22,8 +21,7 @@ impl Sender {
         f: &mut Flags,
         cc: &mut CongestionControl,
     ) -> Rexmit {
-        // Linux does this on each ACK. Without a D-SACK it changes a widened window alone.
-        if self.rack.dsack_seen || self.rack.steps > 1 {
+        if self.rack.dsack_seen {
             self.update_reordering_window(f);
         }
         let dup = !f.acked && !f.dsack;
@@ -49,6 +47,7 @@ impl Sender {
                         return Rexmit::None;
                     }
                     self.end_cwnd_reduction(now, cc);
+                    self.recovery_ended();
                 }
                 _ => {}
             }
@@ -311,8 +310,6 @@ impl Sender {
     fn try_undo_recovery(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.may_undo(f) {
             self.undo_cwnd_reduction(false, cc);
-        } else {
-            self.rack.persist = self.rack.persist.saturating_sub(1);
         }
         if self.s.una == self.high_seq && !self.c.sack {
             // Without SACK, duplicates of this recovery must not start another (RFC 6582, section
@@ -329,7 +326,6 @@ impl Sender {
     fn try_undo_dsack(&mut self, _now: Instant, cc: &mut CongestionControl) -> bool {
         let undo = self.undo_marker.is_some() && self.undo_retrans == 0;
         if undo {
-            self.rack.persist = (self.rack.persist + 1).min(PERSIST);
             self.undo_cwnd_reduction(false, cc);
         }
         undo
