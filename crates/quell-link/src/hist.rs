@@ -14,7 +14,8 @@ const SUB_BITS: u32 = 7;
 const SUBS: usize = 1 << SUB_BITS;
 /// The first octave begins here: 1.024 us.
 const FIRST_BITS: u32 = 10;
-/// Octaves allocated at once: up to 2^33 (8.6 s). Larger values are rare and extend the array.
+/// Octaves allocated with the first value: up to 2^33 (8.6 s). Larger values are rare and extend
+/// the array.
 const OCTAVES: usize = 24;
 
 /// Counts (or weights) of values, with exact sum and maximum. A clone copies only the octaves in
@@ -48,10 +49,10 @@ fn bucket(index: usize) -> (u64, u64) {
 }
 
 impl Hist {
-    /// An empty histogram.
+    /// An empty histogram, which allocates nothing.
     pub fn new() -> Self {
         Self {
-            counts: Vec::with_capacity(OCTAVES * SUBS),
+            counts: Vec::new(),
             sum: 0,
             max: 0,
         }
@@ -85,6 +86,8 @@ impl Hist {
 
     #[cold]
     fn grow(&mut self, index: usize, weight: u64) {
+        self.counts
+            .reserve_exact((OCTAVES * SUBS).saturating_sub(self.counts.len()));
         self.counts.resize((index / SUBS + 1) * SUBS, 0);
         self.counts[index] = weight;
     }

@@ -88,6 +88,8 @@ pub struct Meter {
     pub sojourns: Hist,
     packets: Hist,
     bytes: Hist,
+    /// Whether the histograms record.
+    records: bool,
     max: Backlog,
     /// Start of the measured time.
     since: Instant,
@@ -113,6 +115,7 @@ impl Meter {
             sojourns: Hist::new(),
             packets: Hist::new(),
             bytes: Hist::new(),
+            records: true,
             max: Backlog::default(),
             since: Instant::ZERO,
             warm: Counters::default(),
@@ -153,9 +156,11 @@ impl Meter {
     #[cold]
     fn sample(&mut self, now: Instant) {
         let count = (now - self.next_sample) / self.grid + 1;
-        self.packets
-            .record_weighted((self.held.packets as u64) << PACKET_SHIFT, count);
-        self.bytes.record_weighted(self.held.bytes, count);
+        if self.records {
+            let packets = (self.held.packets as u64) << PACKET_SHIFT;
+            self.packets.record_weighted(packets, count);
+            self.bytes.record_weighted(self.held.bytes, count);
+        }
         self.next_sample += count * self.grid;
     }
 
@@ -170,7 +175,9 @@ impl Meter {
     pub fn departure(&mut self, now: Instant, enqueued: Instant, len: u32) {
         let sojourn = now - enqueued;
         self.sojourn = sojourn;
-        self.sojourns.record(sojourn.as_nanos());
+        if self.records {
+            self.sojourns.record(sojourn.as_nanos());
+        }
         self.counters.sojourn_sum += sojourn;
         self.counters.departures += 1;
         self.counters.departed_bytes += u64::from(len);
@@ -188,9 +195,15 @@ impl Meter {
         }
     }
 
+    /// Begins a warm-up: until [`Meter::restart`] the histograms stay empty and use no memory.
+    pub fn begin_warmup(&mut self) {
+        self.records = false;
+    }
+
     /// Ends the warm-up; counters continue.
     pub fn restart(&mut self, now: Instant) {
         self.settle(now);
+        self.records = true;
         self.sojourns.clear();
         self.packets.clear();
         self.bytes.clear();
@@ -229,5 +242,27 @@ impl Meter {
 
     fn span(&self) -> f64 {
         ((self.last - self.since).max(Duration::from_nanos(1))).as_nanos() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_qdisc::time::MS;
+
+    #[test]
+    fn histograms_record_from_the_end_of_the_warm_up() {
+        let mut meter = Meter::new(Rate::from_mbit(10));
+        let at = |ms: u64| Instant::ZERO + ms * MS;
+        meter.begin_warmup();
+        meter.departure(at(5), at(1), 1514);
+        meter.settle(at(1000));
+        assert_eq!((meter.sojourns.count(), meter.packets.count()), (0, 0));
+        meter.restart(at(1000));
+        meter.departure(at(1005), at(1001), 1514);
+        meter.settle(at(2000));
+        assert_eq!(meter.sojourns.count(), 1);
+        assert!(meter.packets.count() > 0 && meter.bytes.count() > 0);
+        assert_eq!(meter.counters.departures, 2);
     }
 }

@@ -100,6 +100,9 @@ impl WorldBuilder {
             lookahead: Lookahead::default(),
         };
         world.populate()?;
+        for port in &mut world.net.ports {
+            port.queue.probe.meter.begin_warmup();
+        }
         Ok(world)
     }
 }
