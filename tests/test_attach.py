@@ -150,7 +150,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     expect(detach, "the kernel's default is back")
     # An ingress discipline.
     remedy = ("tc qdisc del dev rs ingress; tc qdisc add dev rs clsact; then its filters again",)
-    expect(f"{attach} hush ecn", "there is an ingress discipline", *remedy, "or noecn, which", failed=True)
+    expect(f"{attach} hush ecn", "clsact would replace the ingress discipline", *remedy, "or noecn, which", failed=True)
     assert "quell_" not in expect(show, "qdisc ingress")
     expect(f"{attach} hush", "no packet will be marked", *remedy, "quell_hush in place of noqueue")
     expect(detach, "the kernel's default is back")
