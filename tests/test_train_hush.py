@@ -486,10 +486,10 @@ def test_a_search_shows_its_runs_and_stops_at_the_first_after_ctrl_c(
 
     monkeypatch.setattr(kit.Session, "note", watched)
     with pytest.raises(Stopped) as stopped:
-        hush.train(short(hush), tmp_path / "mine.txt")
+        # Longer runs: other threads finish few of them before this one, on a busy machine, sees the signal.
+        hush.train(short(hush, length=0.4, packets=8e4), tmp_path / "mine.txt")
     assert stopped.value.status == 130
     assert ("continue with --resume" in str(stopped.value)) == where.startswith("generation 2")
     step, _, last = notes[-1].partition(": ")
     assert where.startswith(step)
-    done, _, total, *_ = last.split()
-    assert int(done) < int(total), "only runs that threads had begun by the time of the signal are finished"
+    assert int(last.split()[0]) < 8, "runs that other threads had begun are finished"
