@@ -23,14 +23,14 @@ _CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
 """The first versions of Linux that run quell's programs at clsact, and disciplines in BPF (NET_SCH_BPF)."""
 WITHOUT_PACKETS = {"noqueue", "ingress", "clsact"}
 """Disciplines that hold no packets."""
-_ATTACHED_PREFIX = "quell_"
+ATTACHED_PREFIX = "quell_"
 """Prefix of the kinds of attached queues."""
 
 
 def queues(dev: str | None) -> list[Finding]:
     """Report the disciplines of each interface (or of one), and which of them can be steered."""
     rows = [row for row in _core.disciplines() if dev in (None, row[0]) and row[1] not in WITHOUT_PACKETS]
-    rows = [row for row in rows if not row[1].startswith(_ATTACHED_PREFIX)]
+    rows = [row for row in rows if not row[1].startswith(ATTACHED_PREFIX)]
     kinds = {(kind, is_class): (knobs, least) for kind, is_class, knobs, least in _core.steer_kinds()}
     found = []
     for name in sorted({row[0] for row in rows}):
@@ -138,7 +138,7 @@ def attached(dev: str | None) -> list[Finding]:
     """Report what `quell attach` installed on each interface (or on one), and what remains of it."""
     there: dict[str, Counter[str]] = {}
     for name, kind, *_ in _core.disciplines():
-        if kind.startswith(_ATTACHED_PREFIX):
+        if kind.startswith(ATTACHED_PREFIX):
             there.setdefault(name, Counter())[kind] += 1
     try:
         saved = {_device(path): path for path in _core.attached_left()}
@@ -163,7 +163,7 @@ def _attached(dev: str, there: Counter[str] | None, saved: Path | None) -> Findi
     if saved is None:
         return Finding(check, "warn", f"{what}: its state file is gone", f"tc qdisc del dev {dev} root removes it")
     if _marks(saved) and not _filtered(dev):
-        name = next(iter(there)).removeprefix(_ATTACHED_PREFIX)
+        name = next(iter(there)).removeprefix(ATTACHED_PREFIX)
         what = f"{what}: another program has removed the filter that marks packets"
         return Finding(check, "warn", what, f"sudo quell attach {dev} {name} ecn, or noecn")
     return Finding(check, "ok", f"{what}: {detach} removes it")

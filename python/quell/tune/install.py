@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from quell import _core
 from quell._core import InputError
 from quell.common.files import signals_wait
+from quell.linux.kernel import ATTACHED_PREFIX
 from quell.linux.programs import Command
 from quell.linux.programs import run as run  # a test ends the process at a given command
 from quell.linux.spaces import TemporaryNamespace, has_interface, interface_name
@@ -58,7 +59,7 @@ class Side:
         if any(not node.is_whole for node in tree):
             raise InputError(f"{dev} has netem with jitter, whose distribution could not be put back; remove it: "
                              f"tc qdisc del dev {dev} root")  # fmt: skip
-        if attached := next((node.kind for node in tree if node.kind.startswith("quell_")), ""):
+        if attached := next((node.kind for node in tree if node.kind.startswith(ATTACHED_PREFIX)), ""):
             # Nothing else keeps the program: the kernel would not know the discipline any more.
             raise InputError(f"{dev} has {attached}, which could not be put back; remove it: quell detach {dev}")
         if any(node.kind == "clsact" for node in tree):
